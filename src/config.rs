@@ -1,0 +1,63 @@
+//! What a user can set about checkpoints and restarts.
+
+use std::time::Duration;
+
+use crate::guarantee::Mechanism;
+
+/// How and when checkpoints are taken and what happens after a failure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobConfig {
+    /// How the guarantee is reached.
+    pub mechanism: Mechanism,
+    /// The time between two triggers; raised to `checkpoint_pause_min` if that is longer (rule 44).
+    pub checkpoint_interval: Duration,
+    /// The least time between the completion of one checkpoint and the trigger of the next.
+    pub checkpoint_pause_min: Duration,
+    /// A checkpoint that is not complete after this time is aborted.
+    pub checkpoint_timeout: Duration,
+    /// How many checkpoints in a row may fail before the job is restarted (rule 55).
+    pub checkpoint_failures_tolerable: u32,
+    /// How many complete checkpoints are kept.
+    pub checkpoints_retained: usize,
+    /// What happens after a task failure.
+    pub restart: RestartStrategy,
+    /// How many records a source hands on at a time, and the least that a channel collects before
+    /// it sends.
+    pub batch_records: usize,
+    /// How many records a source reserves at a time under at-most-once.
+    pub reservation_records: usize,
+    /// How many batches a channel holds before its sender has to wait.
+    pub channel_batches: usize,
+}
+
+impl Default for JobConfig {
+    fn default() -> Self {
+        Self {
+            mechanism: Mechanism::Aligned,
+            checkpoint_interval: Duration::from_secs(1),
+            checkpoint_pause_min: Duration::ZERO,
+            checkpoint_timeout: Duration::from_secs(600),
+            checkpoint_failures_tolerable: 0,
+            checkpoints_retained: 1,
+            restart: RestartStrategy::FixedDelay { attempts: 3, delay: Duration::from_millis(100) },
+            batch_records: 1024,
+            reservation_records: 65_536,
+            channel_batches: 8,
+        }
+    }
+}
+
+/// What happens after a task failure that another attempt may get past.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestartStrategy {
+    /// The job fails.
+    None,
+    /// The job is restarted after `delay`, at most `attempts` times without a completed checkpoint
+    /// in between.
+    FixedDelay {
+        /// How many restarts in a row.
+        attempts: u32,
+        /// The time before each.
+        delay: Duration,
+    },
+}

@@ -1,0 +1,194 @@
+//! What travels on a channel: typed batches of records, whose type is erased once per batch, and
+//! control elements between them. It does not know who sends or receives.
+
+use std::any::Any;
+use std::fmt;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::id::CheckpointId;
+use crate::state::codec;
+use crate::time::EventTime;
+
+/// What a stream can carry. Every type with these traits is a record; nothing is to be implemented.
+pub trait Record: Clone + fmt::Debug + Serialize + DeserializeOwned + Send + Sync + 'static {}
+
+impl<T: Clone + fmt::Debug + Serialize + DeserializeOwned + Send + Sync + 'static> Record for T {}
+
+/// One element of a channel's first-in-first-out order.
+#[derive(Clone, Debug)]
+pub enum Element {
+    /// Records, in order.
+    Batch(Batch),
+    /// No record with an event time at or below it follows on this channel.
+    Watermark(EventTime),
+    /// The cut of a checkpoint: what came before it belongs to the snapshot, what follows does not.
+    Barrier(CheckpointId),
+    /// The sender will not take part in this checkpoint; its barrier never comes (rule 7).
+    Cancel(CheckpointId),
+    /// No record follows on this channel; barriers still may.
+    EndOfData,
+    /// Nothing follows on this channel.
+    EndOfPartition,
+}
+
+/// Records of one type, the type erased. The builder of a job makes sure that sender and receiver
+/// agree about it.
+pub struct Batch(Box<dyn ErasedBatch>);
+
+impl Batch {
+    /// Erases the type of `records`.
+    pub fn new<T: Record>(records: Vec<T>) -> Self {
+        Self(Box::new(records))
+    }
+
+    /// The records again.
+    ///
+    /// # Panics
+    /// If the batch holds records of another type: the graph was wired wrongly, which the typed
+    /// builder rules out.
+    pub fn into_records<T: Record>(self) -> Vec<T> {
+        let found = self.0.record_type();
+        *self.0.into_any().downcast().unwrap_or_else(|_| wrong_type::<T>(found))
+    }
+
+    /// A look at the records.
+    ///
+    /// # Panics
+    /// As [`Batch::into_records`].
+    pub fn records<T: Record>(&self) -> &[T] {
+        let records: Option<&Vec<T>> = self.0.as_any().downcast_ref();
+        records.unwrap_or_else(|| wrong_type::<T>(self.0.record_type()))
+    }
+
+    /// How many records it holds.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether it holds no record.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Cuts the records from position `at` on off and returns them.
+    ///
+    /// # Panics
+    /// If `at` is greater than the length.
+    pub fn split_off(&mut self, at: usize) -> Self {
+        Self(self.0.split_off(at))
+    }
+
+    /// Appends the records of `other`.
+    ///
+    /// # Panics
+    /// If they are of another type.
+    pub fn append(&mut self, other: Self) {
+        self.0.append(other.0);
+    }
+
+    /// The record at `position` in the checkpoint encoding: equal bytes for equal records.
+    ///
+    /// # Panics
+    /// If there is no such record.
+    pub fn encode_record(&self, position: usize) -> Vec<u8> {
+        self.0.encode_record(position)
+    }
+
+    /// The record at `position` as people read it.
+    ///
+    /// # Panics
+    /// If there is no such record.
+    pub fn record_text(&self, position: usize) -> String {
+        self.0.record_text(position)
+    }
+}
+
+impl Clone for Batch {
+    fn clone(&self) -> Self {
+        Self(self.0.clone_box())
+    }
+}
+
+impl fmt::Debug for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} x {}", self.len(), self.0.record_type())
+    }
+}
+
+trait ErasedBatch: Send + Sync {
+    fn record_type(&self) -> &'static str;
+    fn len(&self) -> usize;
+    fn as_any(&self) -> &dyn Any;
+    fn into_any(self: Box<Self>) -> Box<dyn Any>;
+    fn clone_box(&self) -> Box<dyn ErasedBatch>;
+    fn split_off(&mut self, at: usize) -> Box<dyn ErasedBatch>;
+    fn append(&mut self, other: Box<dyn ErasedBatch>);
+    fn encode_record(&self, position: usize) -> Vec<u8>;
+    fn record_text(&self, position: usize) -> String;
+}
+
+impl<T: Record> ErasedBatch for Vec<T> {
+    fn record_type(&self) -> &'static str {
+        std::any::type_name::<T>()
+    }
+
+    fn len(&self) -> usize {
+        Vec::len(self)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+
+    fn clone_box(&self) -> Box<dyn ErasedBatch> {
+        Box::new(self.clone())
+    }
+
+    fn split_off(&mut self, at: usize) -> Box<dyn ErasedBatch> {
+        Box::new(Vec::split_off(self, at))
+    }
+
+    fn append(&mut self, other: Box<dyn ErasedBatch>) {
+        Vec::append(self, &mut Batch(other).into_records());
+    }
+
+    fn encode_record(&self, position: usize) -> Vec<u8> {
+        codec::encode(&self[position])
+    }
+
+    fn record_text(&self, position: usize) -> String {
+        format!("{:?}", self[position])
+    }
+}
+
+#[cold]
+fn wrong_type<T>(found: &'static str) -> ! {
+    panic!("a batch of {found} reached an operator of {}", std::any::type_name::<T>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_keeps_its_records_through_splitting_and_appending() {
+        let mut head = Batch::new(vec![1_u64, 2, 3]);
+        let tail = head.split_off(1);
+        assert_eq!((head.len(), tail.len()), (1, 2));
+        head.append(tail.clone());
+        assert_eq!(head.records::<u64>(), &[1, 2, 3]);
+        assert_eq!(tail.into_records::<u64>(), vec![2, 3]);
+    }
+
+    #[test]
+    #[should_panic(expected = "a batch of u64 reached an operator of u32")]
+    fn a_wrongly_wired_batch_is_a_broken_invariant() {
+        Batch::new(vec![1_u64]).into_records::<u32>();
+    }
+}

@@ -1,0 +1,12 @@
+//! A stream engine with checkpoint barriers whose protocol core has no I/O.
+
+pub mod barrier;
+pub mod config;
+pub mod coordinator;
+pub mod element;
+pub mod guarantee;
+pub mod id;
+pub mod message;
+pub mod state;
+pub mod storage;
+pub mod time;

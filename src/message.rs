@@ -1,0 +1,151 @@
+//! What the coordinator and the tasks say to each other. Every message travels with the attempt it
+//! belongs to; a receiver of another attempt drops it.
+//!
+//! ```text
+//! coordinator -- Trigger ------------> source tasks          (the barrier then travels on channels)
+//!             <- Acknowledged/Declined every task
+//!             -- Completed/Aborted --> every task            (may be lost, late or doubled: rule 58)
+//!             <- Running, EndOfData, Finished, Failed
+//! ```
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{AttemptId, CheckpointId, TaskId};
+use crate::storage::StateHandle;
+
+/// From the coordinator to one task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToTask {
+    /// To source tasks: take the snapshot and send the barrier.
+    Trigger(CheckpointId),
+    /// To every task: the checkpoint is complete and durable. Newer completion covers all older.
+    Completed(CheckpointId),
+    /// To every task: the checkpoint will not complete. Best effort (rule 52).
+    Aborted(CheckpointId),
+}
+
+/// From a task to the coordinator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FromTask {
+    /// Restored, restored transactions committed, ready for records and triggers.
+    Running,
+    /// The task's part of the checkpoint is durable.
+    Acknowledged {
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+        /// Where the task's part is stored.
+        state: StateHandle,
+        /// The task had seen the end of all its data when it took this snapshot.
+        finished: bool,
+    },
+    /// The task can not take its part; the checkpoint is to be aborted.
+    Declined {
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+        /// Why.
+        reason: AbortReason,
+    },
+    /// The task has seen the end of its data and waits for a last checkpoint.
+    EndOfData,
+    /// The task has nothing left to do: its last checkpoint is complete and its output committed.
+    Finished,
+    /// The task is dead.
+    Failed(TaskError),
+}
+
+/// A message of a task, with its sender.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskMessage {
+    /// The sender.
+    pub task: TaskId,
+    /// The sender's attempt.
+    pub attempt: AttemptId,
+    /// What it says.
+    pub body: FromTask,
+}
+
+/// Why a task died.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TaskError {
+    /// It panicked, was killed, or an operator gave up. Recovery may help.
+    #[error("{0}")]
+    Crashed(String),
+    /// The store or an external system refused. Recovery may help.
+    #[error("{0}")]
+    External(String),
+    /// Its state could not be restored. Recovery from the same checkpoint will not help.
+    #[error("{0}")]
+    Restore(String),
+    /// The input is wrong: reading it again will not help, so the job fails without a restart.
+    #[error("{0}")]
+    Input(String),
+}
+
+impl TaskError {
+    /// Whether another attempt may get past this error.
+    pub const fn is_recoverable(&self) -> bool {
+        match self {
+            Self::Crashed(_) | Self::External(_) => true,
+            Self::Restore(_) | Self::Input(_) => false,
+        }
+    }
+}
+
+/// Why a checkpoint was aborted, or was not even started (rule 54).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum AbortReason {
+    /// Not every task was running when the checkpoint was due; no id was used up (rule 39).
+    NotAllTasksRunning,
+    /// The pause since the last completion was too short (rule 44).
+    MinimumPause,
+    /// A newer barrier, or the completion of a newer checkpoint, took its place.
+    Subsumed,
+    /// Not all acknowledgements came in time.
+    Expired,
+    /// A task could not write its part.
+    StoreFailed,
+    /// The coordinator could not write the checkpoint's metadata (rule 50).
+    FinalizeFailed,
+    /// A task declined: it was not running yet or no longer.
+    TaskNotReady,
+    /// A task declined: an upstream task had cancelled the checkpoint.
+    CancelledUpstream,
+    /// A task declined: one of its inputs ended.
+    InputEnded,
+    /// The job left the running state (rule 53).
+    Suspended,
+}
+
+impl AbortReason {
+    /// Whether it counts against the number of tolerable failures (rule 55).
+    pub const fn counts_as_failure(self) -> bool {
+        match self {
+            Self::Expired
+            | Self::StoreFailed
+            | Self::FinalizeFailed
+            | Self::TaskNotReady
+            | Self::CancelledUpstream
+            | Self::InputEnded => true,
+            Self::NotAllTasksRunning | Self::MinimumPause | Self::Subsumed | Self::Suspended => false,
+        }
+    }
+}
+
+impl fmt::Display for AbortReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotAllTasksRunning => "not all tasks are running",
+            Self::MinimumPause => "the pause since the last checkpoint is too short",
+            Self::Subsumed => "a newer checkpoint took its place",
+            Self::Expired => "it took longer than its timeout",
+            Self::StoreFailed => "a task could not write its state",
+            Self::FinalizeFailed => "its metadata could not be written",
+            Self::TaskNotReady => "a task was not ready",
+            Self::CancelledUpstream => "a task upstream cancelled it",
+            Self::InputEnded => "an input ended",
+            Self::Suspended => "the job left the running state",
+        })
+    }
+}

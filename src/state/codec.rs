@@ -1,0 +1,213 @@
+//! The one module that knows how values become bytes: bincode for the values, and an envelope that
+//! tells a whole file of ours from anything else. docs/SNAPSHOT_FORMAT.md has the byte diagram.
+//!
+//! Invariant: equal values give equal bytes, on every machine and in every build of one format version.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// What an envelope holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A task's part of a checkpoint.
+    State,
+    /// A complete checkpoint.
+    Metadata,
+    /// A source's reserved positions.
+    Reservation,
+    /// An attempt.
+    Attempt,
+}
+
+/// Why bytes are not the value that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// Shorter than an envelope, or than the envelope says.
+    #[error("truncated: {found} bytes where {wanted} are needed")]
+    Truncated {
+        /// The bytes needed.
+        wanted: u64,
+        /// The bytes there are.
+        found: u64,
+    },
+    /// Longer than the envelope says, or bytes are left behind the value.
+    #[error("{0} bytes too many")]
+    Trailing(u64),
+    /// It does not begin with the magic bytes.
+    #[error("not a file of cofferdam's")]
+    Magic,
+    /// Another format version.
+    #[error("format version {found}, this build reads version {FORMAT_VERSION}")]
+    Version {
+        /// The version found.
+        found: u16,
+    },
+    /// An envelope of another kind.
+    #[error("it holds something else (kind {found}) than {wanted:?}")]
+    Kind {
+        /// The kind asked for.
+        wanted: Kind,
+        /// The number of the kind found.
+        found: u16,
+    },
+    /// The checksum does not fit the bytes.
+    #[error("the checksum does not match: the file is corrupt")]
+    Checksum,
+    /// The bytes are whole but are not such a value.
+    #[error("not the expected value: {0}")]
+    Value(String),
+}
+
+/// The bytes of `value` without an envelope.
+///
+/// # Panics
+/// If the value's own `Serialize` fails: a record type that can not be stored is a bug of the job.
+pub fn encode<T: Serialize + ?Sized>(value: &T) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_into(value, &mut bytes);
+    bytes
+}
+
+/// Appends the bytes of `value` to `bytes`.
+///
+/// # Panics
+/// As [`encode`].
+pub fn encode_into<T: Serialize + ?Sized>(value: &T, bytes: &mut Vec<u8>) {
+    bincode::serde::encode_into_std_write(value, bytes, CONFIG)
+        .expect("a Vec takes every byte, and records can be serialised");
+}
+
+/// The value that `bytes` hold, all of them.
+///
+/// # Errors
+/// If the bytes are not such a value or some are left over.
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
+    let (value, rest) = decode_prefix(bytes)?;
+    match rest.len() {
+        0 => Ok(value),
+        left => Err(DecodeError::Trailing(left as u64)),
+    }
+}
+
+/// The value at the start of `bytes`, and the bytes behind it.
+///
+/// # Errors
+/// If the bytes do not begin with such a value.
+pub fn decode_prefix<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, &[u8]), DecodeError> {
+    let (value, used) = bincode::serde::decode_from_slice(bytes, CONFIG)
+        .map_err(|error| DecodeError::Value(error.to_string()))?;
+    Ok((value, &bytes[used..]))
+}
+
+/// The bytes of `value` in an envelope.
+///
+/// # Panics
+/// As [`encode`].
+pub fn seal<T: Serialize>(kind: Kind, value: &T) -> Vec<u8> {
+    let mut bytes = vec![0; ENVELOPE_BYTES];
+    encode_into(value, &mut bytes);
+    let (envelope, body) = bytes.split_at_mut(ENVELOPE_BYTES);
+    envelope[..4].copy_from_slice(&MAGIC);
+    envelope[4..6].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+    envelope[6..8].copy_from_slice(&kind.number().to_le_bytes());
+    envelope[8..16].copy_from_slice(&(body.len() as u64).to_le_bytes());
+    let checksum = checksum(&envelope[..16], body);
+    envelope[16..].copy_from_slice(&checksum.to_le_bytes());
+    bytes
+}
+
+/// The value in an envelope of `kind`.
+///
+/// # Errors
+/// If the envelope is torn, corrupt, of another kind or version, or the value is not a `T`.
+pub fn open<T: DeserializeOwned>(kind: Kind, bytes: &[u8]) -> Result<T, DecodeError> {
+    let found = bytes.len() as u64;
+    let Some((envelope, body)) = bytes.split_at_checked(ENVELOPE_BYTES) else {
+        return Err(DecodeError::Truncated { wanted: ENVELOPE_BYTES as u64, found });
+    };
+    if envelope[..4] != MAGIC {
+        return Err(DecodeError::Magic);
+    }
+    let number = |at: usize| u16::from_le_bytes([envelope[at], envelope[at + 1]]);
+    if number(4) != FORMAT_VERSION {
+        return Err(DecodeError::Version { found: number(4) });
+    }
+    let length = envelope[8..16].iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+    let wanted = length.saturating_add(ENVELOPE_BYTES as u64);
+    if found < wanted {
+        return Err(DecodeError::Truncated { wanted, found });
+    }
+    if found > wanted {
+        return Err(DecodeError::Trailing(found - wanted));
+    }
+    if envelope[16..] != checksum(&envelope[..16], body).to_le_bytes() {
+        return Err(DecodeError::Checksum);
+    }
+    if number(6) != kind.number() {
+        return Err(DecodeError::Kind { wanted: kind, found: number(6) });
+    }
+    decode(body)
+}
+
+impl Kind {
+    const fn number(self) -> u16 {
+        match self {
+            Self::State => 1,
+            Self::Metadata => 2,
+            Self::Reservation => 3,
+            Self::Attempt => 4,
+        }
+    }
+}
+
+fn checksum(envelope: &[u8], body: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(envelope);
+    hasher.update(body);
+    hasher.finalize()
+}
+
+/// A decoder never allocates more than this for one value: a corrupt length must not exhaust memory.
+const DECODE_BYTES_MAX: usize = 1 << 34;
+
+const CONFIG: bincode::config::Configuration<
+    bincode::config::LittleEndian,
+    bincode::config::Varint,
+    bincode::config::Limit<DECODE_BYTES_MAX>,
+> = bincode::config::standard().with_limit::<DECODE_BYTES_MAX>();
+
+const MAGIC: [u8; 4] = *b"CFDM";
+const FORMAT_VERSION: u16 = 1;
+const ENVELOPE_BYTES: usize = 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_envelope_opens_to_what_was_sealed() {
+        let value = (7_u64, "barrier".to_owned(), vec![1_i64, -2]);
+        let bytes = seal(Kind::State, &value);
+        assert_eq!(open::<(u64, String, Vec<i64>)>(Kind::State, &bytes), Ok(value));
+    }
+
+    #[test]
+    fn every_single_damaged_byte_and_every_cut_is_noticed() {
+        let bytes = seal(Kind::Metadata, &vec![1_u32, 2, 3]);
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 0x40;
+            assert!(open::<Vec<u32>>(Kind::Metadata, &damaged).is_err(), "byte {at}");
+            assert!(open::<Vec<u32>>(Kind::Metadata, &bytes[..at]).is_err(), "cut at {at}");
+        }
+    }
+
+    #[test]
+    fn bytes_of_another_kind_or_with_a_tail_are_refused() {
+        let mut bytes = seal(Kind::Attempt, &1_u64);
+        assert!(matches!(open::<u64>(Kind::State, &bytes), Err(DecodeError::Kind { .. })));
+        bytes.push(0);
+        assert_eq!(open::<u64>(Kind::Attempt, &bytes), Err(DecodeError::Trailing(1)));
+        assert_eq!(decode::<u8>(&[1, 2]), Err(DecodeError::Trailing(1)));
+    }
+}

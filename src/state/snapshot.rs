@@ -1,0 +1,133 @@
+//! A task's part of a checkpoint: first as shares of live state that were taken in microseconds
+//! ([`TaskSnapshot`]), later as bytes ([`TaskState`]). Its parts are separate fields.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{CheckpointId, SplitId, TaskId, TransactionId};
+use crate::state::key_group::KeyGroup;
+
+/// A share of live state that turns into bytes later, on whatever thread writes it.
+pub trait Share: Send + Sync {
+    /// The state as it was when the share was taken, by key group in increasing order.
+    fn encode_groups(&self) -> Vec<(KeyGroup, Vec<u8>)>;
+}
+
+/// One operator's part of a snapshot, found again by the operator's uid.
+#[derive(Clone)]
+pub struct OperatorSnapshot {
+    /// The operator's uid.
+    pub uid: Arc<str>,
+    /// Its keyed state.
+    pub keyed: Option<Arc<dyn Share>>,
+    /// Its event-time timers.
+    pub timers: Option<Arc<dyn Share>>,
+    /// State that is not keyed, as the operator encoded it.
+    pub operator: Option<Vec<u8>>,
+}
+
+impl fmt::Debug for OperatorSnapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OperatorSnapshot({})", self.uid)
+    }
+}
+
+/// A task's part of a checkpoint at the moment of its barrier.
+#[derive(Clone, Debug)]
+pub struct TaskSnapshot {
+    /// The checkpoint.
+    pub checkpoint: CheckpointId,
+    /// The task.
+    pub task: TaskId,
+    /// The task had seen the end of all its data.
+    pub finished: bool,
+    /// Its operators' state, in chain order.
+    pub operators: Vec<OperatorSnapshot>,
+    /// Its source's positions.
+    pub source: Option<SourceState>,
+    /// Its sink's pre-committed transactions, in the order in which they are to be committed.
+    pub transactions: Vec<PendingTransaction>,
+}
+
+impl TaskSnapshot {
+    /// Encodes every share.
+    pub fn to_state(&self) -> TaskState {
+        let groups = |share: &Option<Arc<dyn Share>>| share.as_ref().map(|share| share.encode_groups());
+        TaskState {
+            checkpoint: self.checkpoint,
+            task: self.task,
+            finished: self.finished,
+            operators: self
+                .operators
+                .iter()
+                .map(|operator| OperatorState {
+                    uid: operator.uid.to_string(),
+                    keyed: groups(&operator.keyed),
+                    timers: groups(&operator.timers),
+                    operator: operator.operator.clone(),
+                })
+                .collect(),
+            source: self.source.clone(),
+            transactions: self.transactions.clone(),
+        }
+    }
+}
+
+/// A task's part of a checkpoint as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskState {
+    /// The checkpoint.
+    pub checkpoint: CheckpointId,
+    /// The task.
+    pub task: TaskId,
+    /// The task had seen the end of all its data.
+    pub finished: bool,
+    /// Its operators' state, in chain order.
+    pub operators: Vec<OperatorState>,
+    /// Its source's positions.
+    pub source: Option<SourceState>,
+    /// Its sink's pre-committed transactions, in the order in which they are to be committed.
+    pub transactions: Vec<PendingTransaction>,
+}
+
+/// One operator's state as it is stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OperatorState {
+    /// The operator's uid.
+    pub uid: String,
+    /// Its keyed state by key group.
+    pub keyed: Option<Vec<(KeyGroup, Vec<u8>)>>,
+    /// Its event-time timers by key group.
+    pub timers: Option<Vec<(KeyGroup, Vec<u8>)>>,
+    /// State that is not keyed.
+    pub operator: Option<Vec<u8>>,
+}
+
+/// The positions of a source subtask: behind the last record it emitted before the barrier (rule 77).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceState {
+    /// One for each split that the subtask owns.
+    pub splits: Vec<SplitState>,
+}
+
+/// How far one split has been read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SplitState {
+    /// The split.
+    pub split: SplitId,
+    /// The source's own cursor, in the checkpoint encoding.
+    pub cursor: Vec<u8>,
+    /// How many records of the split lie before the cursor.
+    pub records: u64,
+}
+
+/// A pre-committed transaction, and the checkpoint whose completion commits it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PendingTransaction {
+    /// The checkpoint.
+    pub checkpoint: CheckpointId,
+    /// The transaction.
+    pub transaction: TransactionId,
+}
