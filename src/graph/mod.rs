@@ -1,0 +1,7 @@
+//! The graph of a job as data: vertices, edges, and the parallel tasks and channels they become.
+
+pub mod partition;
+pub mod physical;
+
+pub use partition::Partition;
+pub use physical::{Channel, Edge, EdgeId, PhysicalGraph, Subtask, Vertex};

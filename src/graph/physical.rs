@@ -1,0 +1,250 @@
+//! The parallel form of a graph. Tasks and channels are numbered by position alone, so that two
+//! builds of the same job agree about every number.
+
+use std::sync::Arc;
+
+use crate::graph::Partition;
+use crate::id::{
+    AttemptId, ChannelId, ChannelIndex, OutletIndex, SubtaskIndex, TaskId, VertexId,
+};
+use crate::state::key_group::KeyGroupAssigner;
+
+/// A vertex: one or more chained operators that run in each of its subtasks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Vertex {
+    /// The uids of its operators, joined by " -> ".
+    pub name: Arc<str>,
+    /// How many subtasks it has.
+    pub parallelism: usize,
+    /// Whether it begins with a source.
+    pub is_source: bool,
+}
+
+/// The position of an edge in the order in which edges were added.
+pub type EdgeId = usize;
+
+/// An edge between two vertices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Edge {
+    /// The sender.
+    pub from: VertexId,
+    /// The receiver.
+    pub to: VertexId,
+    /// How records are spread.
+    pub partition: Partition,
+}
+
+/// A channel between two tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Channel {
+    /// The channel.
+    pub id: ChannelId,
+    /// The edge that it is part of.
+    pub edge: EdgeId,
+    /// The sender.
+    pub from: TaskId,
+    /// Its place among the sender's outputs.
+    pub outlet: OutletIndex,
+    /// The receiver.
+    pub to: TaskId,
+    /// Its place among the receiver's inputs.
+    pub index: ChannelIndex,
+}
+
+/// One subtask: which copy of a vertex, in which attempt.
+#[derive(Clone, Debug)]
+pub struct Subtask {
+    /// The task.
+    pub task: TaskId,
+    /// The vertex.
+    pub vertex: VertexId,
+    /// Which of the vertex's subtasks.
+    pub index: SubtaskIndex,
+    /// How many the vertex has.
+    pub parallelism: usize,
+    /// The attempt.
+    pub attempt: AttemptId,
+    pub(crate) assigner: KeyGroupAssigner,
+}
+
+/// All vertices, edges, tasks and channels of a job.
+///
+/// Invariant: tasks are numbered in vertex order, subtask by subtask; channels in edge order, then
+/// by sender, then by receiver; a task's inputs and outputs in channel order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PhysicalGraph {
+    vertices: Vec<Vertex>,
+    edges: Vec<Edge>,
+    channels: Vec<Channel>,
+    first_tasks: Vec<u32>,
+    inputs: Vec<Vec<ChannelId>>,
+    outputs: Vec<Vec<ChannelId>>,
+}
+
+impl PhysicalGraph {
+    /// Lays vertices and edges out.
+    ///
+    /// # Panics
+    /// If an edge names a vertex that is not there, or a forward edge joins vertices of different
+    /// parallelism: the builder checks both.
+    pub fn new(vertices: Vec<Vertex>, edges: Vec<Edge>) -> Self {
+        let mut first_tasks = vec![0];
+        for vertex in &vertices {
+            let first = first_tasks[first_tasks.len() - 1];
+            first_tasks.push(first + vertex.parallelism as u32);
+        }
+        let tasks = first_tasks[vertices.len()] as usize;
+        let mut graph = Self {
+            vertices,
+            edges: Vec::new(),
+            channels: Vec::new(),
+            first_tasks,
+            inputs: vec![Vec::new(); tasks],
+            outputs: vec![Vec::new(); tasks],
+        };
+        for edge in edges {
+            graph.add_edge(edge);
+        }
+        graph
+    }
+
+    /// The vertices, by id.
+    pub fn vertices(&self) -> &[Vertex] {
+        &self.vertices
+    }
+
+    /// The edges, by id.
+    pub fn edges(&self) -> &[Edge] {
+        &self.edges
+    }
+
+    /// The channels, by id.
+    pub fn channels(&self) -> &[Channel] {
+        &self.channels
+    }
+
+    /// How many tasks there are.
+    pub fn task_count(&self) -> usize {
+        self.inputs.len()
+    }
+
+    /// Every task, in order.
+    pub fn tasks(&self) -> impl Iterator<Item = TaskId> + use<> {
+        (0..self.task_count() as u32).map(TaskId::new)
+    }
+
+    /// Every task of a vertex, in order.
+    pub fn tasks_of(&self, vertex: VertexId) -> impl Iterator<Item = TaskId> + use<> {
+        let index = vertex.index();
+        (self.first_tasks[index]..self.first_tasks[index + 1]).map(TaskId::new)
+    }
+
+    /// Every task that begins with a source, in order.
+    pub fn source_tasks(&self) -> Vec<TaskId> {
+        self.tasks().filter(|task| self.vertex_of(*task).is_source).collect()
+    }
+
+    /// The vertex and the position of a task.
+    ///
+    /// # Panics
+    /// If there is no such task.
+    pub fn place_of(&self, task: TaskId) -> (VertexId, SubtaskIndex) {
+        let vertex = self.first_tasks.partition_point(|first| *first <= task.get()) - 1;
+        let index = SubtaskIndex::new(task.get() - self.first_tasks[vertex]);
+        (VertexId::new(vertex as u32), index)
+    }
+
+    /// The vertex of a task.
+    ///
+    /// # Panics
+    /// If there is no such task.
+    pub fn vertex_of(&self, task: TaskId) -> &Vertex {
+        &self.vertices[self.place_of(task).0.index()]
+    }
+
+    /// A task's name for people and scenario files: the vertex and the subtask, as `count/1`.
+    ///
+    /// # Panics
+    /// If there is no such task.
+    pub fn task_name(&self, task: TaskId) -> String {
+        let (vertex, index) = self.place_of(task);
+        format!("{}/{}", self.vertices[vertex.index()].name, index)
+    }
+
+    /// The channels that a task receives from, by [`ChannelIndex`].
+    ///
+    /// # Panics
+    /// If there is no such task.
+    pub fn inputs(&self, task: TaskId) -> &[ChannelId] {
+        &self.inputs[task.index()]
+    }
+
+    /// The channels that a task sends on, by [`OutletIndex`].
+    ///
+    /// # Panics
+    /// If there is no such task.
+    pub fn outputs(&self, task: TaskId) -> &[ChannelId] {
+        &self.outputs[task.index()]
+    }
+
+    /// The edges that leave a vertex, in order.
+    pub fn edges_from(&self, vertex: VertexId) -> impl Iterator<Item = &Edge> {
+        self.edges.iter().filter(move |edge| edge.from == vertex)
+    }
+
+    fn add_edge(&mut self, edge: Edge) {
+        let id = self.edges.len();
+        let receivers: Vec<_> = self.tasks_of(edge.to).collect();
+        let senders: Vec<_> = self.tasks_of(edge.from).collect();
+        if !edge.partition.is_all_to_all() {
+            assert_eq!(senders.len(), receivers.len(), "a forward edge joins equal parallelism");
+        }
+        for (position, from) in senders.into_iter().enumerate() {
+            let own = position..position + 1;
+            let targets = if edge.partition.is_all_to_all() { 0..receivers.len() } else { own };
+            for to in &receivers[targets] {
+                self.add_channel(id, from, *to);
+            }
+        }
+        self.edges.push(edge);
+    }
+
+    fn add_channel(&mut self, edge: EdgeId, from: TaskId, to: TaskId) {
+        let id = ChannelId::new(self.channels.len() as u32);
+        let outlet = OutletIndex::new(self.outputs[from.index()].len() as u32);
+        let index = ChannelIndex::new(self.inputs[to.index()].len() as u32);
+        self.channels.push(Channel { id, edge, from, outlet, to, index });
+        self.outputs[from.index()].push(id);
+        self.inputs[to.index()].push(id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_and_channels_are_numbered_by_position() {
+        let vertex = |name: &str, parallelism, is_source| Vertex {
+            name: name.into(),
+            parallelism,
+            is_source,
+        };
+        let edge = |from, to, partition| Edge {
+            from: VertexId::new(from),
+            to: VertexId::new(to),
+            partition,
+        };
+        let graph = PhysicalGraph::new(
+            vec![vertex("lines", 2, true), vertex("count", 3, false), vertex("out", 3, false)],
+            vec![edge(0, 1, Partition::Hash), edge(1, 2, Partition::Forward)],
+        );
+        assert_eq!((graph.task_count(), graph.channels().len()), (8, 9));
+        assert_eq!(graph.task_name(TaskId::new(4)), "count/2");
+        assert_eq!(graph.source_tasks(), [TaskId::new(0), TaskId::new(1)]);
+        assert_eq!(graph.inputs(TaskId::new(3)), [ChannelId::new(1), ChannelId::new(4)]);
+        let second = graph.channels()[4];
+        assert_eq!((second.from, second.outlet.get(), second.index.get()), (TaskId::new(1), 1, 1));
+        assert_eq!(graph.outputs(TaskId::new(3)), [ChannelId::new(7)]);
+    }
+}

@@ -1,0 +1,106 @@
+//! What users write: operators, keyed processes, sources and sinks, one trait each. None of them
+//! knows which driver runs it. Chained operators are fused by the compiler into one loop.
+
+pub mod chain;
+pub mod keyed;
+pub mod route;
+pub mod sink;
+pub mod source;
+pub mod stage;
+pub mod stateless;
+
+use std::sync::Arc;
+
+use crate::element::Record;
+use crate::graph::Subtask;
+use crate::state::RestoreError;
+use crate::state::snapshot::{OperatorState, Share};
+use crate::time::EventTime;
+
+/// Where an operator's output records go.
+pub trait Emit<T> {
+    /// Hands one record on.
+    fn emit(&mut self, record: T);
+}
+
+impl<T> Emit<T> for Vec<T> {
+    #[inline]
+    fn emit(&mut self, record: T) {
+        self.push(record);
+    }
+}
+
+/// An operator: receives a record, updates its state, emits records.
+///
+/// It must be deterministic: the same state and the same input give the same output (ORACLES C15 D4).
+/// Without state of its own only [`Operator::process`] is to be written. State by key is better kept
+/// by a [`keyed::KeyedProcess`].
+pub trait Operator: Clone + Send + 'static {
+    /// The records it receives.
+    type In: Record;
+    /// The records it emits.
+    type Out: Record;
+
+    /// Handles one record.
+    fn process(&mut self, record: Self::In, out: &mut impl Emit<Self::Out>);
+
+    /// Called once before anything else: where this copy of the operator runs.
+    fn open(&mut self, _subtask: &Subtask) {}
+
+    /// The event time of all inputs has reached `watermark`. [`EventTime::MAX`] at the end of data.
+    fn on_watermark(&mut self, _watermark: EventTime, _out: &mut impl Emit<Self::Out>) {}
+
+    /// All inputs have ended; called once over all attempts, after the last watermark.
+    fn on_end_of_data(&mut self, _out: &mut impl Emit<Self::Out>) {}
+
+    /// The operator's state at the barrier. Must not take long: shares are encoded later.
+    fn snapshot(&mut self) -> StateParts {
+        StateParts::default()
+    }
+
+    /// Takes over the state that [`Operator::snapshot`] gave. Called after `open`, if at all.
+    ///
+    /// # Errors
+    /// If the bytes are not a state of this operator.
+    fn restore(&mut self, _state: &OperatorState) -> Result<(), RestoreError> {
+        Ok(())
+    }
+
+    /// What the operator does with state.
+    fn traits(&self) -> OperatorTraits {
+        OperatorTraits::default()
+    }
+
+    /// The cell of keyed state that `record` belongs to: its key in the checkpoint encoding.
+    fn cell_of(&self, _record: &Self::In) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// Every cell of keyed state: key and value in the checkpoint encoding, in a fixed order.
+    fn cells(&self) -> Vec<Cell> {
+        Vec::new()
+    }
+}
+
+/// A cell of keyed state: the key and the value in the checkpoint encoding.
+pub type Cell = (Vec<u8>, Vec<u8>);
+
+/// The parts of one operator's snapshot.
+#[derive(Clone, Default)]
+pub struct StateParts {
+    /// Keyed state.
+    pub keyed: Option<Arc<dyn Share>>,
+    /// Event-time timers.
+    pub timers: Option<Arc<dyn Share>>,
+    /// State that is not keyed, in the checkpoint encoding.
+    pub operator: Option<Vec<u8>>,
+}
+
+/// What an operator declares about its state, for the claim that is inferred from it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OperatorTraits {
+    /// It keeps state.
+    pub stateful: bool,
+    /// Its state is the same however often a record was processed, as long as it was once.
+    pub idempotent: bool,
+}

@@ -1,0 +1,381 @@
+//! Sources: the trait that users write, and the machine that decides when to read and what to
+//! remember about it. The machine does no I/O; it asks, and the driver answers.
+//!
+//! ```text
+//!            Read{split, cursor}                Reserve (at-most-once only)
+//!  Idle ---------------------> AwaitingRead ---------------------> AwaitingReservation
+//!   ^                            | records: emit, move the cursor      | durable: emit
+//!   +----------------------------+-------------------------------------+
+//! ```
+//! Invariant: the cursor of a split moves exactly when the records before it are emitted, in one step
+//! that no barrier can come between (rule 77).
+
+use std::marker::PhantomData;
+
+use crate::element::{Batch, Record};
+use crate::id::{SplitId, SubtaskIndex};
+use crate::message::TaskError;
+use crate::state::codec;
+use crate::state::snapshot::{SourceState, SplitState};
+use crate::time::EventTime;
+
+/// A source of records that can be read again from any earlier cursor.
+///
+/// The driver calls it where it may block; a value of this type is copied for every subtask.
+pub trait Source: Clone + Send + 'static {
+    /// The records it gives.
+    type Record: Record;
+    /// A cursor: which part of the input, and how far in it the next record stands.
+    type Split: Record;
+
+    /// Cuts the input into at most `parallelism` splits that are read side by side. Called once, at
+    /// the first start: later starts go on from stored cursors.
+    ///
+    /// # Errors
+    /// If the input is not there or can not be read.
+    fn discover(&mut self, parallelism: usize) -> Result<Vec<Self::Split>, SourceError>;
+
+    /// Reads at most `records_max` records at the cursor and moves it behind them.
+    ///
+    /// # Errors
+    /// If the input is wrong or can not be read. The cursor is then of no importance.
+    fn read(
+        &mut self,
+        split: &mut Self::Split,
+        records_max: usize,
+    ) -> Result<Fetch<Self::Record>, SourceError>;
+
+    /// Whether reading again from an earlier cursor gives the same records. Without that no record
+    /// can be replayed, and a stronger guarantee than at-most-once is refused.
+    fn is_replayable(&self) -> bool {
+        true
+    }
+}
+
+/// What a read gave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fetch<T> {
+    /// At least one record.
+    Records(Vec<T>),
+    /// Nothing now, perhaps later.
+    Nothing,
+    /// Nothing ever again.
+    End,
+}
+
+/// Why a source can not go on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SourceError {
+    /// The input is wrong; the text says where and how. Reading it again does not help.
+    #[error("{0}")]
+    Input(String),
+    /// The input could not be read this time.
+    #[error("{0}")]
+    Io(String),
+}
+
+impl From<SourceError> for TaskError {
+    fn from(error: SourceError) -> Self {
+        match error {
+            SourceError::Input(text) => Self::Input(text),
+            SourceError::Io(text) => Self::External(text),
+        }
+    }
+}
+
+/// A source with its types erased, as drivers call it.
+pub trait ErasedSource: Send {
+    /// As [`Source::discover`]: the cursors, encoded.
+    ///
+    /// # Errors
+    /// As there.
+    fn discover(&mut self, parallelism: usize) -> Result<Vec<Vec<u8>>, SourceError>;
+    /// As [`Source::read`].
+    fn read(&mut self, cursor: &[u8], records_max: usize) -> ReadOutcome;
+    /// As [`Source::is_replayable`].
+    fn is_replayable(&self) -> bool;
+    /// A copy.
+    fn clone_box(&self) -> Box<dyn ErasedSource>;
+}
+
+impl Clone for Box<dyn ErasedSource> {
+    fn clone(&self) -> Self {
+        self.as_ref().clone_box()
+    }
+}
+
+impl<S: Source> ErasedSource for S {
+    fn discover(&mut self, parallelism: usize) -> Result<Vec<Vec<u8>>, SourceError> {
+        Ok(Source::discover(self, parallelism)?.iter().map(codec::encode).collect())
+    }
+
+    fn read(&mut self, cursor: &[u8], records_max: usize) -> ReadOutcome {
+        let mut split = match codec::decode(cursor) {
+            Ok(split) => split,
+            Err(error) => return ReadOutcome::Failed(TaskError::Restore(error.to_string())),
+        };
+        match Source::read(self, &mut split, records_max) {
+            Ok(Fetch::Records(records)) => {
+                ReadOutcome::Records { records: Batch::new(records), cursor: codec::encode(&split) }
+            }
+            Ok(Fetch::Nothing) => ReadOutcome::Nothing,
+            Ok(Fetch::End) => ReadOutcome::End,
+            Err(error) => ReadOutcome::Failed(error.into()),
+        }
+    }
+
+    fn is_replayable(&self) -> bool {
+        Source::is_replayable(self)
+    }
+
+    fn clone_box(&self) -> Box<dyn ErasedSource> {
+        Box::new(self.clone())
+    }
+}
+
+/// A request to read. The driver answers when it likes: not while the task's outputs are full.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadRequest {
+    /// The split.
+    pub split: SplitId,
+    /// Where to begin.
+    pub cursor: Vec<u8>,
+    /// How many records at the most.
+    pub records_max: usize,
+}
+
+/// The answer to a [`ReadRequest`].
+#[derive(Clone, Debug)]
+pub struct ReadReply {
+    /// The split.
+    pub split: SplitId,
+    /// What came of it.
+    pub outcome: ReadOutcome,
+}
+
+/// What a read gave, its types erased.
+#[derive(Clone, Debug)]
+pub enum ReadOutcome {
+    /// At least one record, and the cursor behind the last one.
+    Records {
+        /// The records.
+        records: Batch,
+        /// The new cursor.
+        cursor: Vec<u8>,
+    },
+    /// Nothing now.
+    Nothing,
+    /// The split has ended.
+    End,
+    /// The source can not go on.
+    Failed(TaskError),
+}
+
+/// Gives a batch's greatest event time: where a source's watermarks come from.
+pub trait EventTimes: Send {
+    /// The greatest event time in the batch, if it holds a record.
+    fn latest(&self, batch: &Batch) -> Option<EventTime>;
+    /// A copy.
+    fn clone_box(&self) -> Box<dyn EventTimes>;
+}
+
+/// Event times read by a closure.
+pub(crate) struct TimeOf<T, F>(F, PhantomData<fn(T)>);
+
+impl<T: Record, F: Fn(&T) -> EventTime + Clone + Send + 'static> TimeOf<T, F> {
+    pub(crate) fn new(time_of: F) -> Self {
+        Self(time_of, PhantomData)
+    }
+}
+
+impl<T: Record, F: Fn(&T) -> EventTime + Clone + Send + 'static> EventTimes for TimeOf<T, F> {
+    fn latest(&self, batch: &Batch) -> Option<EventTime> {
+        batch.records::<T>().iter().map(&self.0).max()
+    }
+
+    fn clone_box(&self) -> Box<dyn EventTimes> {
+        Box::new(Self::new(self.0.clone()))
+    }
+}
+
+/// How a source makes watermarks: the greatest time seen in each split less the greatest disorder.
+pub struct WatermarkStrategy {
+    /// Where times come from.
+    pub times: Box<dyn EventTimes>,
+    /// By how many milliseconds a record may stand behind a later one of its split.
+    pub disorder_ms: i64,
+}
+
+impl Clone for WatermarkStrategy {
+    fn clone(&self) -> Self {
+        Self { times: self.times.clone_box(), disorder_ms: self.disorder_ms }
+    }
+}
+
+/// The splits that subtask `subtask` of `parallelism` reads at the first start.
+pub fn assign_splits(cursors: &[Vec<u8>], subtask: SubtaskIndex, parallelism: usize) -> SourceState {
+    let splits = cursors.iter().enumerate().skip(subtask.index()).step_by(parallelism);
+    SourceState {
+        splits: splits
+            .map(|(split, cursor)| SplitState {
+                split: SplitId::new(split as u32),
+                cursor: cursor.clone(),
+                records: 0,
+            })
+            .collect(),
+    }
+}
+
+/// The machine of a source subtask.
+#[derive(Clone)]
+pub(crate) struct SourceMachine {
+    splits: Vec<SplitProgress>,
+    phase: SourcePhase,
+    turn: usize,
+    watermarks: Option<WatermarkStrategy>,
+    watermark: EventTime,
+    reserves: bool,
+    records_max: usize,
+}
+
+#[derive(Clone)]
+struct SplitProgress {
+    state: SplitState,
+    watermark: EventTime,
+    ended: bool,
+}
+
+#[derive(Clone)]
+enum SourcePhase {
+    Idle,
+    AwaitingRead,
+    AwaitingReservation { records: Batch },
+    Ended,
+}
+
+/// What a source machine wants done next.
+pub(crate) enum SourceStep {
+    Read(ReadRequest),
+    Reserve(SourceState),
+    Emit(Batch),
+    End,
+}
+
+impl SourceMachine {
+    /// Begins at `state`. With `reserves`, positions are made durable before records are emitted.
+    pub(crate) fn new(
+        state: SourceState,
+        watermarks: Option<WatermarkStrategy>,
+        reserves: bool,
+        records_max: usize,
+    ) -> Self {
+        let splits = state.splits.into_iter().map(|state| SplitProgress {
+            state,
+            watermark: EventTime::MIN,
+            ended: false,
+        });
+        Self {
+            splits: splits.collect(),
+            phase: SourcePhase::Idle,
+            turn: 0,
+            watermarks,
+            watermark: EventTime::MIN,
+            reserves,
+            records_max,
+        }
+    }
+
+    /// The cursors behind the last emitted records.
+    pub(crate) fn state(&self) -> SourceState {
+        SourceState { splits: self.splits.iter().map(|split| split.state.clone()).collect() }
+    }
+
+    /// The next thing to do, if nothing is awaited.
+    pub(crate) fn step(&mut self) -> Option<SourceStep> {
+        match self.phase {
+            SourcePhase::AwaitingRead
+            | SourcePhase::AwaitingReservation { .. }
+            | SourcePhase::Ended => None,
+            SourcePhase::Idle => match self.next_split() {
+                Some(split) => {
+                    self.phase = SourcePhase::AwaitingRead;
+                    Some(SourceStep::Read(ReadRequest {
+                        split: split.split,
+                        cursor: split.cursor,
+                        records_max: self.records_max,
+                    }))
+                }
+                None => {
+                    self.phase = SourcePhase::Ended;
+                    Some(SourceStep::End)
+                }
+            },
+        }
+    }
+
+    /// The driver has read. Replies that are not awaited belong to nobody and are dropped.
+    ///
+    /// # Errors
+    /// If the source can not go on.
+    pub(crate) fn handle_read(&mut self, reply: ReadReply) -> Result<Option<SourceStep>, TaskError> {
+        let SourcePhase::AwaitingRead = self.phase else { return Ok(None) };
+        let Some(split) = self.splits.iter_mut().find(|s| s.state.split == reply.split) else {
+            return Ok(None);
+        };
+        self.phase = SourcePhase::Idle;
+        match reply.outcome {
+            ReadOutcome::Failed(error) => return Err(error),
+            ReadOutcome::Nothing => {}
+            ReadOutcome::End => split.ended = true,
+            ReadOutcome::Records { records, cursor } => {
+                split.state.cursor = cursor;
+                split.state.records += records.len() as u64;
+                if let Some(strategy) = &self.watermarks
+                    && let Some(latest) = strategy.times.latest(&records)
+                {
+                    let behind = latest.saturating_add(-1 - strategy.disorder_ms);
+                    split.watermark = split.watermark.max(behind);
+                }
+                if self.reserves {
+                    let reserved = self.state();
+                    self.phase = SourcePhase::AwaitingReservation { records };
+                    return Ok(Some(SourceStep::Reserve(reserved)));
+                }
+                return Ok(Some(SourceStep::Emit(records)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The reservation is durable: the records may be emitted.
+    pub(crate) fn handle_reserved(&mut self) -> Option<SourceStep> {
+        match std::mem::replace(&mut self.phase, SourcePhase::Idle) {
+            SourcePhase::AwaitingReservation { records } => Some(SourceStep::Emit(records)),
+            other @ (SourcePhase::Idle | SourcePhase::AwaitingRead | SourcePhase::Ended) => {
+                self.phase = other;
+                None
+            }
+        }
+    }
+
+    /// The watermark that the emitted records allow, if it has risen since it was last asked for.
+    pub(crate) fn advance_watermark(&mut self) -> Option<EventTime> {
+        self.watermarks.as_ref()?;
+        let open = self.splits.iter().filter(|split| !split.ended);
+        let lowest = open.map(|split| split.watermark).min()?;
+        (lowest > self.watermark).then(|| {
+            self.watermark = lowest;
+            lowest
+        })
+    }
+
+    /// The splits take turns, so that their event times advance together.
+    fn next_split(&mut self) -> Option<SplitState> {
+        let count = self.splits.len();
+        let next = (0..count)
+            .map(|step| (self.turn + step) % count)
+            .find(|position| !self.splits[*position].ended)?;
+        self.turn = next + 1;
+        Some(self.splits[next].state.clone())
+    }
+}

@@ -1,0 +1,582 @@
+//! The subtask machine: everything between a task's input channels and its output channels that the
+//! protocol prescribes. It does no I/O and asks no clock; a driver feeds it and carries out what it
+//! answers, in order. It does not know what its operators compute.
+//!
+//! ```text
+//!                elements, messages, replies
+//!                           |
+//!  gate (inputs) -> barrier handler -> stage (operators) -> outlet (outputs) / sink machine
+//!                           |
+//!                TaskOutput, one ordered stream
+//! ```
+//! Methods: getters; `handle_*` for what arrives; the command [`Task::flush`]; [`Task::poll_output`],
+//! to be called until it is empty after each of the others.
+//!
+//! Invariants: between the barrier that a task sends on and its snapshot stands no record (rule 2);
+//! no checkpoint is acknowledged before the store and the sink have confirmed their part.
+
+mod gate;
+mod outlet;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crate::barrier::{BarrierAction, BarrierHandler};
+use crate::element::{Batch, Element};
+use crate::graph::Subtask;
+use crate::guarantee::Mechanism;
+use crate::id::{AttemptId, ChannelIndex, CheckpointId, OutletIndex, TaskId};
+use crate::message::{AbortReason, FromTask, TaskError, ToTask};
+use crate::operator::sink::{SinkMachine, SinkReply, SinkRequest};
+use crate::operator::source::{ReadReply, ReadRequest, SourceMachine, SourceStep};
+use crate::operator::stage::Stage;
+use crate::state::snapshot::TaskSnapshot;
+use crate::storage::{StateHandle, StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue};
+use crate::time::EventTime;
+
+pub(crate) use gate::Gate;
+pub(crate) use outlet::Outlet;
+
+/// A running subtask.
+#[derive(Clone)]
+pub struct Task {
+    subtask: Subtask,
+    mechanism: Mechanism,
+    phase: Phase,
+    gate: Gate,
+    handler: BarrierHandler,
+    source: Option<SourceMachine>,
+    stage: Box<dyn Stage>,
+    sink: Option<SinkMachine>,
+    outlet: Outlet,
+    /// The highest checkpoint that was started or aborted here: older ones are out of order (rule 9).
+    latest: Option<CheckpointId>,
+    /// Aborted by the coordinator before the barrier came (rule 8); bounded.
+    aborted: BTreeSet<CheckpointId>,
+    /// Snapshots whose parts are not all confirmed.
+    snapshots: BTreeMap<CheckpointId, Snapshotting>,
+    outputs: VecDeque<TaskOutput>,
+    actions: Vec<BarrierAction>,
+}
+
+/// What a driver has to do for a task, in this order.
+#[derive(Clone, Debug)]
+pub enum TaskOutput {
+    /// Put the element at the end of the channel.
+    Send(OutletIndex, Element),
+    /// Deliver nothing more of this channel until it is unblocked.
+    Block(ChannelIndex),
+    /// Deliver this channel again.
+    Unblock(ChannelIndex),
+    /// Tell the coordinator.
+    Report(FromTask),
+    /// Ask the store; the reply goes to [`Task::handle_stored`].
+    Store(StoreRequest),
+    /// Read from the source when the outputs have room; to [`Task::handle_read`].
+    Read(ReadRequest),
+    /// Ask the sink's external system; replies go to [`Task::handle_sink`].
+    Sink(SinkRequest),
+}
+
+/// What a task awaits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// The commits of restored transactions, and the abort of what earlier attempts left open.
+    AwaitingSinkRecovery,
+    /// Records.
+    AwaitingRecords,
+    /// The data has ended: the completion of a checkpoint that covers its end.
+    AwaitingFinalCheckpoint,
+    /// Everything was covered by a completed checkpoint: the confirmation of the last commits.
+    AwaitingLastCommits,
+    /// The data has ended and no checkpoint is taken: the last flush.
+    AwaitingLastFlush,
+    /// Nothing.
+    Finished,
+    /// Nothing: the task is dead.
+    Failed,
+}
+
+/// What a snapshot still waits for before it is acknowledged.
+#[derive(Clone, Debug)]
+struct Snapshotting {
+    awaits: Awaits,
+    /// Known once the store has replied.
+    state: Option<StateHandle>,
+    /// The data had ended when it was taken.
+    finished: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Awaits {
+    StoreAndSink,
+    Store,
+    Sink,
+    Nothing,
+}
+
+impl Task {
+    /// Puts a task together. `finished`: it was restored from a checkpoint that covers the end of
+    /// its data.
+    pub(crate) fn new(parts: TaskParts, finished: bool) -> Self {
+        let TaskParts { subtask, mechanism, inputs, source, stage, mut sink, outlet } = parts;
+        let recovery = sink.as_mut().map(SinkMachine::recover).unwrap_or_default();
+        let mut task = Self {
+            subtask,
+            mechanism,
+            phase: Phase::AwaitingSinkRecovery,
+            gate: Gate::new(inputs, finished),
+            handler: BarrierHandler::new(mechanism, inputs),
+            source,
+            stage,
+            sink,
+            outlet,
+            latest: None,
+            aborted: BTreeSet::new(),
+            snapshots: BTreeMap::new(),
+            outputs: VecDeque::new(),
+            actions: Vec::new(),
+        };
+        if recovery.is_empty() {
+            task.start(finished);
+        } else {
+            task.outputs.extend(recovery.into_iter().map(TaskOutput::Sink));
+        }
+        task
+    }
+
+    /// Which subtask it is.
+    pub fn id(&self) -> TaskId {
+        self.subtask.task
+    }
+
+    /// The attempt it belongs to.
+    pub fn attempt(&self) -> AttemptId {
+        self.subtask.attempt
+    }
+
+    /// What it awaits.
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Whether the channel must not be delivered from.
+    pub fn is_blocked(&self, channel: ChannelIndex) -> bool {
+        self.handler.is_blocked(channel)
+    }
+
+    /// Whether elements may be delivered: not before restored transactions are dealt with.
+    pub fn accepts_elements(&self) -> bool {
+        match self.phase {
+            Phase::AwaitingRecords | Phase::AwaitingFinalCheckpoint => true,
+            Phase::AwaitingSinkRecovery
+            | Phase::AwaitingLastCommits
+            | Phase::AwaitingLastFlush
+            | Phase::Finished
+            | Phase::Failed => false,
+        }
+    }
+
+    /// Whether snapshots are not yet acknowledged.
+    pub fn is_snapshotting(&self) -> bool {
+        !self.snapshots.is_empty()
+    }
+
+    /// The checkpoint whose barriers are being collected.
+    pub fn aligning(&self) -> Option<CheckpointId> {
+        self.handler.pending()
+    }
+
+    /// Its fused operators.
+    pub fn stage(&self) -> &dyn Stage {
+        self.stage.as_ref()
+    }
+
+    /// The next thing to do; to be asked until there is none.
+    pub fn poll_output(&mut self) -> Option<TaskOutput> {
+        self.outputs.pop_front()
+    }
+
+    /// Sends on what the outlet collected. To be called when no more input is at hand, so that a
+    /// half full batch does not wait.
+    pub fn flush(&mut self) {
+        self.outlet.flush(&mut self.outputs);
+    }
+
+    /// An element has come on a channel.
+    ///
+    /// # Panics
+    /// If the channel is blocked or has ended: the driver broke the contract.
+    pub fn handle_element(&mut self, channel: ChannelIndex, element: Element) {
+        if matches!(self.phase, Phase::Failed | Phase::Finished) {
+            return;
+        }
+        assert!(!self.is_blocked(channel), "{channel} of {} is blocked", self.id());
+        match element {
+            Element::Batch(batch) => {
+                let out = self.stage.process(batch);
+                self.send_on(out);
+            }
+            Element::Watermark(watermark) => {
+                if let Some(lowest) = self.gate.handle_watermark(channel, watermark) {
+                    self.advance_watermark(lowest);
+                }
+            }
+            Element::Barrier(checkpoint) => {
+                self.handler.handle_barrier(channel, checkpoint, &mut self.actions);
+                self.act();
+            }
+            Element::Cancel(checkpoint) => {
+                self.handler.handle_cancel(channel, checkpoint, &mut self.actions);
+                self.act();
+            }
+            Element::EndOfData => self.handle_end_of_data(channel),
+            Element::EndOfPartition => {
+                self.handle_end_of_data(channel);
+                self.handler.handle_end_of_partition(channel, &mut self.actions);
+                self.act();
+            }
+        }
+    }
+
+    /// The coordinator says something.
+    pub fn handle_message(&mut self, message: ToTask) {
+        match message {
+            ToTask::Trigger(checkpoint) => self.handle_trigger(checkpoint),
+            ToTask::Completed(checkpoint) => self.handle_completed(checkpoint),
+            ToTask::Finish(checkpoint) => self.handle_finish(checkpoint),
+            ToTask::Aborted(checkpoint) => self.handle_aborted(checkpoint),
+        }
+    }
+
+    /// The source was read.
+    pub fn handle_read(&mut self, reply: ReadReply) {
+        let Some(source) = &mut self.source else { return };
+        match source.handle_read(reply) {
+            Ok(step) => {
+                if let Some(step) = step {
+                    self.take_step(step);
+                }
+                self.pull();
+            }
+            Err(error) => self.fail(error),
+        }
+    }
+
+    /// The store has replied.
+    pub fn handle_stored(&mut self, reply: StoreReply) {
+        match (reply.key, reply.outcome) {
+            (StoreKey::State { checkpoint, .. }, StoreOutcome::Stored(handle)) => {
+                if let Some(snapshot) = self.snapshots.get_mut(&checkpoint) {
+                    snapshot.state = Some(handle);
+                    snapshot.awaits = snapshot.awaits.without_store();
+                    self.acknowledge_if_whole(checkpoint);
+                }
+            }
+            (
+                StoreKey::State { checkpoint, .. },
+                StoreOutcome::Failed(_) | StoreOutcome::Unknown(_),
+            ) => {
+                if self.snapshots.remove(&checkpoint).is_some() {
+                    let reason = AbortReason::StoreFailed;
+                    self.report(FromTask::Declined { checkpoint, reason });
+                }
+            }
+            (StoreKey::Reservation { .. }, StoreOutcome::Stored(_)) => {
+                if let Some(step) = self.source.as_mut().and_then(SourceMachine::handle_reserved) {
+                    self.take_step(step);
+                    self.pull();
+                }
+            }
+            (
+                StoreKey::Reservation { .. },
+                StoreOutcome::Failed(error) | StoreOutcome::Unknown(error),
+            ) => self.fail(TaskError::External(format!("positions were not reserved: {error}"))),
+            (StoreKey::Metadata(_) | StoreKey::Attempt, _) => {
+                unreachable!("a task stores its state and its reservations only")
+            }
+        }
+    }
+
+    /// The sink's external system has replied.
+    pub fn handle_sink(&mut self, reply: SinkReply) {
+        match reply {
+            SinkReply::Flushed(None) => {
+                if self.phase == Phase::AwaitingLastFlush {
+                    self.finish();
+                }
+            }
+            SinkReply::Flushed(Some(checkpoint)) => self.confirm_sink(checkpoint),
+            SinkReply::Prepared(pending) => self.confirm_sink(pending.checkpoint),
+            SinkReply::Committed(transaction) => {
+                let sink = self.sink.as_mut().expect("only a task with a sink hears of commits");
+                sink.handle_committed(transaction);
+                if self.phase == Phase::AwaitingLastCommits && sink.is_settled() {
+                    self.finish();
+                }
+            }
+            SinkReply::DanglingAborted => {
+                if self.phase == Phase::AwaitingSinkRecovery {
+                    self.start(self.gate.is_finished());
+                }
+            }
+        }
+    }
+
+    /// The driver could not carry something out, or caught a panic: the task is dead.
+    pub fn fail(&mut self, error: TaskError) {
+        self.phase = Phase::Failed;
+        self.outputs.clear();
+        self.report(FromTask::Failed(error));
+    }
+
+    fn start(&mut self, finished: bool) {
+        self.phase = Phase::AwaitingRecords;
+        self.report(FromTask::Running);
+        if finished {
+            self.announce_end();
+        } else {
+            self.pull();
+        }
+    }
+
+    /// Lets the source go on until it awaits something.
+    fn pull(&mut self) {
+        while self.phase == Phase::AwaitingRecords
+            && let Some(step) = self.source.as_mut().and_then(SourceMachine::step)
+        {
+            self.take_step(step);
+        }
+    }
+
+    fn take_step(&mut self, step: SourceStep) {
+        match step {
+            SourceStep::Read(request) => self.outputs.push_back(TaskOutput::Read(request)),
+            SourceStep::Reserve(state) => {
+                let (vertex, subtask) = (self.subtask.vertex, self.subtask.index);
+                let key = StoreKey::Reservation { vertex, subtask };
+                let value = StoreValue::Reservation(state);
+                self.outputs.push_back(TaskOutput::Store(StoreRequest::Put { key, value }));
+            }
+            SourceStep::Emit(records) => {
+                let out = self.stage.process(records);
+                self.send_on(out);
+                let source = self.source.as_mut().expect("only a source emits");
+                if let Some(watermark) = source.advance_watermark() {
+                    self.advance_watermark(watermark);
+                }
+            }
+            SourceStep::End => self.end_data(),
+        }
+    }
+
+    fn send_on(&mut self, records: Batch) {
+        if records.is_empty() {
+            return;
+        }
+        match &mut self.sink {
+            Some(sink) => self.outputs.push_back(TaskOutput::Sink(sink.write(records))),
+            None => self.outlet.send(records, &mut self.outputs),
+        }
+    }
+
+    fn advance_watermark(&mut self, watermark: EventTime) {
+        let out = self.stage.on_watermark(watermark);
+        self.send_on(out);
+        self.outlet.broadcast(Element::Watermark(watermark), &mut self.outputs);
+    }
+
+    fn handle_end_of_data(&mut self, channel: ChannelIndex) {
+        match self.gate.handle_end_of_data(channel) {
+            Some(EventTime::MAX) => self.end_data(),
+            Some(lowest) => self.advance_watermark(lowest),
+            None => {}
+        }
+    }
+
+    /// All inputs have ended: the timers that are left fire, and the operators say their last words.
+    fn end_data(&mut self) {
+        let out = self.stage.on_watermark(EventTime::MAX);
+        self.send_on(out);
+        let out = self.stage.on_end_of_data();
+        self.send_on(out);
+        self.announce_end();
+    }
+
+    fn announce_end(&mut self) {
+        self.outlet.broadcast(Element::EndOfData, &mut self.outputs);
+        if self.mechanism.takes_checkpoints() {
+            self.phase = Phase::AwaitingFinalCheckpoint;
+            self.report(FromTask::EndOfData);
+        } else if self.sink.is_some() {
+            self.phase = Phase::AwaitingLastFlush;
+            self.outputs.push_back(TaskOutput::Sink(SinkRequest::Flush(None)));
+        } else {
+            self.finish();
+        }
+    }
+
+    fn finish(&mut self) {
+        self.phase = Phase::Finished;
+        self.outlet.broadcast(Element::EndOfPartition, &mut self.outputs);
+        self.report(FromTask::Finished);
+    }
+
+    fn handle_trigger(&mut self, checkpoint: CheckpointId) {
+        match self.phase {
+            Phase::AwaitingRecords | Phase::AwaitingFinalCheckpoint => {
+                self.start_checkpoint(checkpoint);
+            }
+            Phase::AwaitingSinkRecovery | Phase::AwaitingLastCommits | Phase::AwaitingLastFlush => {
+                self.refuse(checkpoint, AbortReason::TaskNotReady);
+            }
+            Phase::Finished | Phase::Failed => {}
+        }
+    }
+
+    fn handle_completed(&mut self, checkpoint: CheckpointId) {
+        self.snapshots.retain(|id, _| *id > checkpoint);
+        if let Some(sink) = &mut self.sink {
+            let commits = sink.handle_completed(checkpoint);
+            self.outputs.extend(commits.into_iter().map(TaskOutput::Sink));
+        }
+    }
+
+    fn handle_finish(&mut self, checkpoint: CheckpointId) {
+        match self.phase {
+            Phase::AwaitingFinalCheckpoint => {
+                self.handle_completed(checkpoint);
+                if self.sink.as_ref().is_none_or(SinkMachine::is_settled) {
+                    self.finish();
+                } else {
+                    self.phase = Phase::AwaitingLastCommits;
+                }
+            }
+            Phase::Finished => self.report(FromTask::Finished),
+            Phase::AwaitingSinkRecovery
+            | Phase::AwaitingRecords
+            | Phase::AwaitingLastCommits
+            | Phase::AwaitingLastFlush
+            | Phase::Failed => {}
+        }
+    }
+
+    fn handle_aborted(&mut self, checkpoint: CheckpointId) {
+        self.snapshots.remove(&checkpoint);
+        if self.latest.is_none_or(|latest| latest < checkpoint) {
+            self.aborted.insert(checkpoint);
+            if self.aborted.len() > ABORTED_REMEMBERED_MAX {
+                self.aborted.pop_first();
+            }
+        }
+        self.handler.abort(checkpoint, &mut self.actions);
+        self.act();
+    }
+
+    /// Carries out what the barrier handler has decided, in order.
+    fn act(&mut self) {
+        let mut actions = std::mem::take(&mut self.actions);
+        for action in actions.drain(..) {
+            match action {
+                BarrierAction::Block(channel) => self.outputs.push_back(TaskOutput::Block(channel)),
+                BarrierAction::Unblock(channel) => {
+                    self.outputs.push_back(TaskOutput::Unblock(channel));
+                }
+                BarrierAction::Start(checkpoint) => self.start_checkpoint(checkpoint),
+                BarrierAction::Abort(checkpoint, reason) => self.refuse(checkpoint, reason),
+            }
+        }
+        self.actions = actions;
+    }
+
+    /// The cut: barrier first, then the snapshot, nothing in between (rule 2).
+    fn start_checkpoint(&mut self, checkpoint: CheckpointId) {
+        if self.latest.is_some_and(|latest| checkpoint <= latest) {
+            return;
+        }
+        if self.aborted.remove(&checkpoint) {
+            self.latest = Some(checkpoint);
+            self.outlet.broadcast(Element::Cancel(checkpoint), &mut self.outputs);
+            return;
+        }
+        self.latest = Some(checkpoint);
+        self.aborted.retain(|aborted| *aborted > checkpoint);
+        self.outlet.broadcast(Element::Barrier(checkpoint), &mut self.outputs);
+        let prepare = self.sink.as_mut().and_then(|sink| sink.pre_commit(checkpoint));
+        let finished = self.phase == Phase::AwaitingFinalCheckpoint;
+        let snapshot = TaskSnapshot {
+            checkpoint,
+            task: self.subtask.task,
+            finished,
+            operators: self.stage.snapshot(),
+            source: self.source.as_ref().map(SourceMachine::state),
+            transactions: self.sink.as_ref().map(SinkMachine::transactions).unwrap_or_default(),
+        };
+        let awaits = if prepare.is_some() { Awaits::StoreAndSink } else { Awaits::Store };
+        self.snapshots.insert(checkpoint, Snapshotting { awaits, state: None, finished });
+        self.outputs.extend(prepare.map(TaskOutput::Sink));
+        let (task, attempt) = (self.subtask.task, self.subtask.attempt);
+        self.outputs.push_back(TaskOutput::Store(StoreRequest::Put {
+            key: StoreKey::State { checkpoint, attempt, task },
+            value: StoreValue::State(Box::new(snapshot)),
+        }));
+    }
+
+    /// The task takes no part in the checkpoint: nobody downstream may wait for its barrier (rule 7).
+    fn refuse(&mut self, checkpoint: CheckpointId, reason: AbortReason) {
+        self.latest = self.latest.max(Some(checkpoint));
+        self.outlet.broadcast(Element::Cancel(checkpoint), &mut self.outputs);
+        self.report(FromTask::Declined { checkpoint, reason });
+    }
+
+    fn confirm_sink(&mut self, checkpoint: CheckpointId) {
+        if let Some(snapshot) = self.snapshots.get_mut(&checkpoint) {
+            snapshot.awaits = snapshot.awaits.without_sink();
+            self.acknowledge_if_whole(checkpoint);
+        }
+    }
+
+    fn acknowledge_if_whole(&mut self, checkpoint: CheckpointId) {
+        let Some(snapshot) = self.snapshots.get(&checkpoint) else { return };
+        if snapshot.awaits != Awaits::Nothing {
+            return;
+        }
+        let finished = snapshot.finished;
+        let state = snapshot.state.expect("the store has replied, or the store would be awaited");
+        self.snapshots.remove(&checkpoint);
+        self.report(FromTask::Acknowledged { checkpoint, state, finished });
+    }
+
+    fn report(&mut self, body: FromTask) {
+        self.outputs.push_back(TaskOutput::Report(body));
+    }
+}
+
+impl Awaits {
+    const fn without_store(self) -> Self {
+        match self {
+            Self::StoreAndSink | Self::Sink => Self::Sink,
+            Self::Store | Self::Nothing => Self::Nothing,
+        }
+    }
+
+    const fn without_sink(self) -> Self {
+        match self {
+            Self::StoreAndSink | Self::Store => Self::Store,
+            Self::Sink | Self::Nothing => Self::Nothing,
+        }
+    }
+}
+
+/// What a task is put together from.
+pub(crate) struct TaskParts {
+    pub(crate) subtask: Subtask,
+    pub(crate) mechanism: Mechanism,
+    pub(crate) inputs: usize,
+    pub(crate) source: Option<SourceMachine>,
+    pub(crate) stage: Box<dyn Stage>,
+    pub(crate) sink: Option<SinkMachine>,
+    pub(crate) outlet: Outlet,
+}
+
+/// How many aborted checkpoints a task remembers whose barriers have not come.
+const ABORTED_REMEMBERED_MAX: usize = 32;
