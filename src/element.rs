@@ -12,7 +12,10 @@ use crate::state::codec;
 use crate::time::EventTime;
 
 /// What a stream can carry. Every type with these traits is a record; nothing is to be implemented.
-pub trait Record: Clone + fmt::Debug + Serialize + DeserializeOwned + Send + Sync + 'static {}
+pub trait Record:
+    Clone + fmt::Debug + Serialize + DeserializeOwned + Send + Sync + 'static
+{
+}
 
 impl<T: Clone + fmt::Debug + Serialize + DeserializeOwned + Send + Sync + 'static> Record for T {}
 

@@ -183,10 +183,7 @@ impl Level {
 
     /// The strongest level that both `self` and `other` keep: a pipeline is as strong as its weakest link.
     pub const fn weakest(self, other: Self) -> Self {
-        Self::of(
-            self.may_lose() || other.may_lose(),
-            self.may_duplicate() || other.may_duplicate(),
-        )
+        Self::of(self.may_lose() || other.may_lose(), self.may_duplicate() || other.may_duplicate())
     }
 }
 

@@ -131,7 +131,9 @@ impl AbortReason {
             | Self::TaskNotReady
             | Self::CancelledUpstream
             | Self::InputEnded => true,
-            Self::NotAllTasksRunning | Self::MinimumPause | Self::Subsumed | Self::Suspended => false,
+            Self::NotAllTasksRunning | Self::MinimumPause | Self::Subsumed | Self::Suspended => {
+                false
+            }
         }
     }
 }

@@ -1,15 +1,272 @@
 //! Which key belongs to which key group, and which subtask owns which groups (rules 83 to 85).
+//! It does not know what is stored under a key.
+//!
+//! Invariant: for every parallelism, each group has exactly one owner, and [`subtask_of`] and
+//! [`range_of`] agree about it.
 
-use std::hash::{Hash, Hasher};
-use std::ops::RangeInclusive;
+use std::fmt;
+use std::hash::Hash;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::element::Record;
 use crate::id::SubtaskIndex;
+use crate::state::hash::KeyHash;
+
+/// What state can be kept by. Every type with these traits is a key; nothing is to be implemented.
+/// Equal keys must have equal hashes and equal encodings.
+pub trait Key: Record + Hash + Eq + Ord {}
+
+impl<T: Record + Hash + Eq + Ord> Key for T {}
 
 /// A group of keys that moves as a whole when a job is rescaled.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(transparent)]
 pub struct KeyGroup(u16);
+
+impl KeyGroup {
+    /// The group with this number.
+    pub const fn new(number: u16) -> Self {
+        Self(number)
+    }
+
+    /// The number of the group.
+    pub const fn get(self) -> u16 {
+        self.0
+    }
+}
+
+impl fmt::Display for KeyGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "kg{}", self.0)
+    }
+}
+
+/// How many key groups a job's keys fall into: its maximum parallelism, 1 to 32768.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "u32", into = "u32")]
+pub struct KeyGroupCount(u32);
+
+impl KeyGroupCount {
+    /// The most groups there can be.
+    pub const MAX: Self = Self(32_768);
+
+    /// This many groups; `None` if it is not within 1 to 32768.
+    pub const fn new(groups: u32) -> Option<Self> {
+        if groups == 0 || groups > Self::MAX.0 { None } else { Some(Self(groups)) }
+    }
+
+    /// How many groups.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// The group of a key with this hash.
+    #[inline]
+    pub const fn group_of(self, hash: KeyHash) -> KeyGroup {
+        key_group_of(hash.low(), self)
+    }
+}
+
+/// A number of key groups that can not be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} key groups: there can be 1 to 32768")]
+pub struct KeyGroupCountError(u32);
+
+impl TryFrom<u32> for KeyGroupCount {
+    type Error = KeyGroupCountError;
+
+    fn try_from(groups: u32) -> Result<Self, KeyGroupCountError> {
+        Self::new(groups).ok_or(KeyGroupCountError(groups))
+    }
+}
+
+impl From<KeyGroupCount> for u32 {
+    fn from(count: KeyGroupCount) -> Self {
+        count.0
+    }
+}
+
+/// The groups that one subtask owns: never none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct KeyGroupRange {
+    first: KeyGroup,
+    last: KeyGroup,
+}
+
+impl KeyGroupRange {
+    /// The groups from `first` to `last`, both included.
+    ///
+    /// # Panics
+    /// If `last` lies before `first`.
+    pub const fn new(first: KeyGroup, last: KeyGroup) -> Self {
+        assert!(first.0 <= last.0, "a subtask owns at least one key group");
+        Self { first, last }
+    }
+
+    /// All the groups there are.
+    pub const fn all(max: KeyGroupCount) -> Self {
+        Self { first: KeyGroup(0), last: KeyGroup((max.0 - 1) as u16) }
+    }
+
+    /// The first group.
+    pub const fn first(self) -> KeyGroup {
+        self.first
+    }
+
+    /// The last group.
+    pub const fn last(self) -> KeyGroup {
+        self.last
+    }
+
+    /// How many groups.
+    pub const fn group_count(self) -> usize {
+        self.last.0 as usize - self.first.0 as usize + 1
+    }
+
+    /// Whether `group` is one of them.
+    pub const fn contains(self, group: KeyGroup) -> bool {
+        self.first.0 <= group.0 && group.0 <= self.last.0
+    }
+
+    pub(crate) fn assert_within(self, max: KeyGroupCount) {
+        assert!(u32::from(self.last.0) < max.0, "{self} goes beyond {} key groups", max.0);
+    }
+
+    /// The groups in increasing order.
+    pub fn groups(self) -> impl Iterator<Item = KeyGroup> {
+        (self.first.0..=self.last.0).map(KeyGroup)
+    }
+}
+
+impl fmt::Display for KeyGroupRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{}, {}]", self.first, self.last)
+    }
+}
+
+/// The way from a key to its subtask, for one parallelism, without a division.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyGroupAssigner {
+    max: KeyGroupCount,
+    parallelism: u32,
+    /// The owner of each group.
+    owners: Arc<[SubtaskIndex]>,
+}
+
+impl KeyGroupAssigner {
+    /// The assignment of `max` groups to `parallelism` subtasks.
+    ///
+    /// # Panics
+    /// If there are no subtasks, or more than groups.
+    pub fn new(max: KeyGroupCount, parallelism: u32) -> Self {
+        let groups = KeyGroupRange::all(max).groups();
+        let owners = groups.map(|group| subtask_of(group, parallelism, max)).collect();
+        Self { max, parallelism, owners }
+    }
+
+    /// How many groups there are.
+    pub const fn max(&self) -> KeyGroupCount {
+        self.max
+    }
+
+    /// How many subtasks there are.
+    pub const fn parallelism(&self) -> u32 {
+        self.parallelism
+    }
+
+    /// The owner of `group`.
+    ///
+    /// # Panics
+    /// If there is no such group.
+    #[inline]
+    pub fn subtask(&self, group: KeyGroup) -> SubtaskIndex {
+        self.owners[usize::from(group.0)]
+    }
+
+    /// The owner of a key with this hash.
+    #[inline]
+    pub fn subtask_of_key(&self, hash: KeyHash) -> SubtaskIndex {
+        self.subtask(self.max.group_of(hash))
+    }
+
+    /// The groups that `subtask` owns.
+    ///
+    /// # Panics
+    /// If there is no such subtask.
+    pub fn range(&self, subtask: SubtaskIndex) -> KeyGroupRange {
+        range_of(subtask, self.parallelism, self.max)
+    }
+}
+
+/// The group of a key whose hash is `hash32` (rule 83).
+#[inline]
+pub const fn key_group_of(hash32: i32, max: KeyGroupCount) -> KeyGroup {
+    let hash = murmur(hash32);
+    // The usual count is a power of two, and masking is far cheaper than dividing.
+    let group = if max.0.is_power_of_two() { hash & (max.0 - 1) } else { hash % max.0 };
+    KeyGroup(group as u16)
+}
+
+/// The owner of `group` among `parallelism` subtasks (rule 84).
+///
+/// # Panics
+/// If there are no subtasks, or more than groups, or no such group.
+pub const fn subtask_of(group: KeyGroup, parallelism: u32, max: KeyGroupCount) -> SubtaskIndex {
+    assert_parallelism(parallelism, max);
+    assert!((group.0 as u32) < max.0, "there is no such key group");
+    SubtaskIndex::new(group.0 as u32 * parallelism / max.0)
+}
+
+/// The groups that `subtask` owns among `parallelism` subtasks (rule 84).
+///
+/// # Panics
+/// If there are no subtasks, or more than groups, or no such subtask.
+pub const fn range_of(
+    subtask: SubtaskIndex,
+    parallelism: u32,
+    max: KeyGroupCount,
+) -> KeyGroupRange {
+    assert_parallelism(parallelism, max);
+    let index = subtask.get();
+    assert!(index < parallelism, "there is no such subtask");
+    let first = (index * max.0).div_ceil(parallelism);
+    let last = ((index + 1) * max.0 - 1) / parallelism;
+    KeyGroupRange::new(KeyGroup(first as u16), KeyGroup(last as u16))
+}
+
+/// The number of groups for a vertex of this parallelism whose job sets none: room to grow by half,
+/// as a power of two, at least 128 (rule 85).
+pub const fn default_max_parallelism(parallelism: u32) -> KeyGroupCount {
+    let roomy = parallelism as u64 + parallelism as u64 / 2;
+    match roomy.next_power_of_two() {
+        0..128 => KeyGroupCount(128),
+        groups @ 128..32_768 => KeyGroupCount(groups as u32),
+        32_768.. => KeyGroupCount::MAX,
+    }
+}
+
+const fn assert_parallelism(parallelism: u32, max: KeyGroupCount) {
+    assert!(
+        parallelism > 0 && parallelism <= max.0,
+        "the parallelism lies between 1 and the number of key groups"
+    );
+}
+
+/// Flink's murmur hash of one word; never negative as an `i32`.
+#[inline]
+const fn murmur(word: i32) -> u32 {
+    let mut hash = (word as u32).wrapping_mul(0xcc9e_2d51).rotate_left(15);
+    hash = hash.wrapping_mul(0x1b87_3593).rotate_left(13);
+    hash = hash.wrapping_mul(5).wrapping_add(0xe654_6b64) ^ 4;
+    hash = (hash ^ hash >> 16).wrapping_mul(0x85eb_ca6b);
+    hash = (hash ^ hash >> 13).wrapping_mul(0xc2b2_ae35);
+    hash ^= hash >> 16;
+    match hash as i32 {
+        i32::MIN => 0,
+        signed => signed.unsigned_abs(),
+    }
+}

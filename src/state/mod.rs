@@ -1,5 +1,14 @@
 //! State: key groups, the heap backend, what a snapshot holds, and the encoding of all of it.
 
 pub mod codec;
+mod error;
+mod group_codec;
+pub mod hash;
+pub mod heap;
 pub mod key_group;
+mod piece;
 pub mod snapshot;
+pub mod table;
+pub mod timers;
+
+pub use error::RestoreError;

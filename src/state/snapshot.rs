@@ -54,7 +54,8 @@ pub struct TaskSnapshot {
 impl TaskSnapshot {
     /// Encodes every share.
     pub fn to_state(&self) -> TaskState {
-        let groups = |share: &Option<Arc<dyn Share>>| share.as_ref().map(|share| share.encode_groups());
+        let groups =
+            |share: &Option<Arc<dyn Share>>| share.as_ref().map(|share| share.encode_groups());
         TaskState {
             checkpoint: self.checkpoint,
             task: self.task,

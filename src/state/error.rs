@@ -1,0 +1,40 @@
+//! Why keyed state can not be restored from what was stored.
+
+use crate::state::codec::DecodeError;
+use crate::state::key_group::{KeyGroup, KeyGroupRange};
+
+/// Why keyed state or timers can not be restored.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RestoreError {
+    /// The bytes of a group are not entries of the types that the job declares.
+    #[error("{group}: {error}")]
+    Decode {
+        /// The group.
+        group: KeyGroup,
+        /// What is wrong with its bytes.
+        error: DecodeError,
+    },
+    /// The group belongs to another subtask.
+    #[error("{group} is not among the groups {range} of this subtask")]
+    ForeignGroup {
+        /// The group.
+        group: KeyGroup,
+        /// The groups of the subtask.
+        range: KeyGroupRange,
+    },
+    /// A key is stored in a group that is not its own: the number of key groups or the key's hash
+    /// has changed since.
+    #[error("{group} holds a key of {owner}")]
+    ForeignKey {
+        /// The group that holds the key.
+        group: KeyGroup,
+        /// The group that the key belongs to.
+        owner: KeyGroup,
+    },
+    /// An entry is stored twice.
+    #[error("{group} holds an entry twice")]
+    Duplicate {
+        /// The group.
+        group: KeyGroup,
+    },
+}
