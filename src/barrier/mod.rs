@@ -18,3 +18,38 @@ pub enum BarrierAction {
     /// The checkpoint can not be taken here: tell the coordinator, and send a cancel marker on (rule 7).
     Abort(CheckpointId, AbortReason),
 }
+
+/// STUB
+#[derive(Clone, Debug)]
+pub enum BarrierHandler {
+    /// STUB
+    Unchecked,
+}
+#[allow(missing_docs)]
+impl BarrierHandler {
+    pub fn new(_m: crate::guarantee::Mechanism, _channels: usize) -> Self {
+        Self::Unchecked
+    }
+    pub fn handle_barrier(
+        &mut self,
+        _c: ChannelIndex,
+        _id: CheckpointId,
+        _a: &mut Vec<BarrierAction>,
+    ) {
+    }
+    pub fn handle_cancel(
+        &mut self,
+        _c: ChannelIndex,
+        _id: CheckpointId,
+        _a: &mut Vec<BarrierAction>,
+    ) {
+    }
+    pub fn handle_end_of_partition(&mut self, _c: ChannelIndex, _a: &mut Vec<BarrierAction>) {}
+    pub fn abort(&mut self, _id: CheckpointId, _a: &mut Vec<BarrierAction>) {}
+    pub fn is_blocked(&self, _c: ChannelIndex) -> bool {
+        false
+    }
+    pub fn pending(&self) -> Option<CheckpointId> {
+        None
+    }
+}

@@ -4,10 +4,8 @@
 use std::sync::Arc;
 
 use crate::graph::Partition;
-use crate::id::{
-    AttemptId, ChannelId, ChannelIndex, OutletIndex, SubtaskIndex, TaskId, VertexId,
-};
-use crate::state::key_group::KeyGroupAssigner;
+use crate::id::{AttemptId, ChannelId, ChannelIndex, OutletIndex, SubtaskIndex, TaskId, VertexId};
+use crate::state::key_group::{KeyGroupAssigner, KeyGroupRange};
 
 /// A vertex: one or more chained operators that run in each of its subtasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +63,13 @@ pub struct Subtask {
     /// The attempt.
     pub attempt: AttemptId,
     pub(crate) assigner: KeyGroupAssigner,
+}
+
+impl Subtask {
+    /// The key groups that it owns.
+    pub fn key_groups(&self) -> KeyGroupRange {
+        self.assigner.range(self.index)
+    }
 }
 
 /// All vertices, edges, tasks and channels of a job.

@@ -6,7 +6,7 @@ use crate::element::Record;
 use crate::graph::Subtask;
 use crate::operator::{Cell, Emit, Operator, OperatorTraits, StateParts};
 use crate::state::heap::KeyedState;
-use crate::state::key_group::Key;
+use crate::state::key_group::{Key, KeyGroupCount, KeyGroupRange};
 use crate::state::snapshot::OperatorState;
 use crate::state::timers::Timers;
 use crate::state::{RestoreError, codec};
@@ -48,7 +48,6 @@ pub trait KeyedProcess: Clone + Send + 'static {
 }
 
 /// One key's state and timers while a record or a timer of that key is handled.
-#[derive(Debug)]
 pub struct KeyedContext<'a, K, S> {
     key: &'a K,
     state: &'a mut Option<S>,
@@ -146,8 +145,8 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Keyed<P, S> {
         Self {
             process,
             selector,
-            state: KeyedState::default(),
-            timers: Timers::default(),
+            state: KeyedState::new(KeyGroupRange::all(KeyGroupCount::MAX), KeyGroupCount::MAX),
+            timers: Timers::new(KeyGroupRange::all(KeyGroupCount::MAX), KeyGroupCount::MAX),
             watermark: EventTime::MIN,
         }
     }
@@ -160,26 +159,27 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Operator for Keyed<P,
     #[inline]
     fn process(&mut self, record: P::In, out: &mut impl Emit<P::Out>) {
         let Self { process, selector, state, timers, watermark } = self;
-        let mut entry = selector.with_key(&record, |key| state.entry(key));
-        let (key, state) = entry.parts();
-        let mut context = KeyedContext { key, state, timers, watermark: *watermark };
-        process.process(record, &mut context, out);
-        entry.settle();
+        let key = selector.with_key(&record, Clone::clone);
+        state.update(&key, |key, state| {
+            let mut context = KeyedContext { key, state, timers, watermark: *watermark };
+            process.process(record, &mut context, out);
+        });
     }
 
     fn open(&mut self, subtask: &Subtask) {
-        self.state = KeyedState::new(subtask.key_groups());
-        self.timers = Timers::new(subtask.key_groups());
+        let (range, max) = (subtask.key_groups(), subtask.assigner.max());
+        self.state = KeyedState::new(range, max);
+        self.timers = Timers::new(range, max);
     }
 
     fn on_watermark(&mut self, watermark: EventTime, out: &mut impl Emit<P::Out>) {
         self.watermark = watermark;
         while let Some((time, key)) = self.timers.pop_due(watermark) {
-            let mut entry = self.state.entry(&key);
-            let (key, state) = entry.parts();
-            let mut context = KeyedContext { key, state, timers: &mut self.timers, watermark };
-            self.process.on_timer(time, &mut context, out);
-            entry.settle();
+            let Self { process, state, timers, .. } = self;
+            state.update(&key, |key, state| {
+                let mut context = KeyedContext { key, state, timers, watermark };
+                process.on_timer(time, &mut context, out);
+            });
         }
     }
 
@@ -210,8 +210,11 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Operator for Keyed<P,
     }
 
     fn cells(&self) -> Vec<Cell> {
-        let mut cells: Vec<Cell> =
-            self.state.iter().map(|(key, value)| (codec::encode(key), codec::encode(value))).collect();
+        let mut cells: Vec<Cell> = self
+            .state
+            .iter()
+            .map(|(key, value)| (codec::encode(key), codec::encode(value)))
+            .collect();
         cells.sort();
         cells
     }

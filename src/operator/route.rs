@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 
 use crate::element::{Batch, Record};
 use crate::operator::keyed::KeySelector;
+use crate::state::hash::KeyHash;
 use crate::state::key_group::KeyGroupAssigner;
 
 /// The sending side of one edge of one subtask.
@@ -113,7 +114,9 @@ impl<T: Record, S: KeySelector<T>> Route for ByKey<T, S> {
         }
         let Self { selector, assigner, batch_records, waiting, .. } = self;
         for record in batch.into_records::<T>() {
-            let target = selector.with_key(&record, |key| assigner.subtask_of_key(key));
+            let target =
+                selector.with_key(&record, |key| assigner.subtask_of_key(KeyHash::of(key)));
+            let target = target.index();
             let queue = &mut waiting[target];
             if queue.is_empty() {
                 queue.reserve_exact(*batch_records);

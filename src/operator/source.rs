@@ -213,7 +213,11 @@ impl Clone for WatermarkStrategy {
 }
 
 /// The splits that subtask `subtask` of `parallelism` reads at the first start.
-pub fn assign_splits(cursors: &[Vec<u8>], subtask: SubtaskIndex, parallelism: usize) -> SourceState {
+pub fn assign_splits(
+    cursors: &[Vec<u8>],
+    subtask: SubtaskIndex,
+    parallelism: usize,
+) -> SourceState {
     let splits = cursors.iter().enumerate().skip(subtask.index()).step_by(parallelism);
     SourceState {
         splits: splits
@@ -317,7 +321,10 @@ impl SourceMachine {
     ///
     /// # Errors
     /// If the source can not go on.
-    pub(crate) fn handle_read(&mut self, reply: ReadReply) -> Result<Option<SourceStep>, TaskError> {
+    pub(crate) fn handle_read(
+        &mut self,
+        reply: ReadReply,
+    ) -> Result<Option<SourceStep>, TaskError> {
         let SourcePhase::AwaitingRead = self.phase else { return Ok(None) };
         let Some(split) = self.splits.iter_mut().find(|s| s.state.split == reply.split) else {
             return Ok(None);

@@ -1,0 +1,459 @@
+//! The typed builder: a chain of calls from sources to sinks. Types are checked by the compiler, the
+//! rest by [`JobBuilder::build`].
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::config::JobConfig;
+use crate::element::Record;
+use crate::graph::Partition;
+use crate::graph::physical::{Edge, PhysicalGraph, Vertex};
+use crate::guarantee::{Mechanism, SinkContract};
+use crate::id::VertexId;
+use crate::job::{GraphError, Job, RouteFactory, RoutePlace, SinkParts, SourceParts, VertexParts};
+use crate::operator::Emit;
+use crate::operator::Operator;
+use crate::operator::chain::{Chain, Named, Pass, Segment};
+use crate::operator::keyed::{Aggregate, ByRef, ByValue, KeySelector, Keyed, KeyedProcess};
+use crate::operator::route::{Broadcast, ByKey, Forward, Rebalance, Route};
+use crate::operator::sink::{Direct, ErasedSink, Sink, Transactional, TransactionalSink};
+use crate::operator::source::{Source, TimeOf, WatermarkStrategy};
+use crate::operator::stage::Fused;
+use crate::operator::stateless::{FilterMap, FlatMap};
+use crate::state::key_group::{Key, KeyGroupCount, default_max_parallelism};
+use crate::time::EventTime;
+
+/// Builds a [`Job`].
+///
+/// ```
+/// use cofferdam::config::JobConfig;
+/// use cofferdam::connector::memory::{Collect, Numbers};
+/// use cofferdam::job::JobBuilder;
+///
+/// let builder = JobBuilder::new("evens", 2);
+/// builder
+///     .source("numbers", Numbers::up_to(100))
+///     .filter("even", |number| number % 2 == 0)
+///     .key_by(|number| number % 10)
+///     .aggregate("sum", 0, |sum: &mut u64, number| *sum += number)
+///     .sink("out", Collect::default());
+/// let job = builder.build(JobConfig::default())?;
+/// assert_eq!(job.graph().task_count(), 4);
+/// # Ok::<(), cofferdam::job::GraphError>(())
+/// ```
+pub struct JobBuilder {
+    draft: Rc<RefCell<Draft>>,
+}
+
+/// A stream under construction: the operators since the last exchange are still one chain.
+#[must_use = "a stream must end in a sink"]
+pub struct Stream<S: Segment> {
+    draft: Rc<RefCell<Draft>>,
+    head: Head,
+    segment: S,
+    uids: Vec<String>,
+    parallelism: usize,
+}
+
+/// A stream whose records are spread by key.
+#[must_use = "a stream must end in a sink"]
+pub struct KeyedStream<T: Record, K> {
+    stream: Stream<Pass<T>>,
+    selector: K,
+}
+
+struct Draft {
+    name: String,
+    parallelism: usize,
+    key_groups: Option<KeyGroupCount>,
+    vertices: Vec<(Vertex, VertexParts)>,
+    edges: Vec<Edge>,
+    uids: BTreeSet<String>,
+    duplicate: Option<String>,
+    /// Streams that have been begun and not yet ended, by a number of their own.
+    open: BTreeMap<usize, String>,
+    begun: usize,
+}
+
+struct Head {
+    open: usize,
+    source: Option<SourceParts>,
+    inputs: Vec<Input>,
+}
+
+struct Input {
+    from: VertexId,
+    partition: Partition,
+    factory: Arc<dyn RouteFactory>,
+}
+
+impl JobBuilder {
+    /// An empty job. Operators have `parallelism` subtasks unless told otherwise.
+    pub fn new(name: &str, parallelism: usize) -> Self {
+        Self {
+            draft: Rc::new(RefCell::new(Draft {
+                name: name.to_owned(),
+                parallelism,
+                key_groups: None,
+                vertices: Vec::new(),
+                edges: Vec::new(),
+                uids: BTreeSet::new(),
+                duplicate: None,
+                open: BTreeMap::new(),
+                begun: 0,
+            })),
+        }
+    }
+
+    /// Sets the number of key groups, which is the greatest parallelism that the job can ever have.
+    /// By default it follows from the parallelism (rule 85).
+    pub fn key_groups(&self, count: KeyGroupCount) -> &Self {
+        self.draft.borrow_mut().key_groups = Some(count);
+        self
+    }
+
+    /// Begins a stream with a source.
+    pub fn source<S: Source>(&self, uid: &str, source: S) -> Stream<Pass<S::Record>> {
+        self.begin(uid, SourceParts { source: Box::new(source), watermarks: None })
+    }
+
+    /// Begins a stream with a source that makes watermarks: `time_of` reads a record's event time,
+    /// and within a split no record is older than one before it by more than `disorder` (counted in
+    /// whole milliseconds).
+    pub fn source_with_event_time<S: Source>(
+        &self,
+        uid: &str,
+        source: S,
+        time_of: impl Fn(&S::Record) -> EventTime + Clone + Send + 'static,
+        disorder: Duration,
+    ) -> Stream<Pass<S::Record>> {
+        let disorder_ms = i64::try_from(disorder.as_millis()).unwrap_or(i64::MAX);
+        let times = Box::new(TimeOf::new(time_of));
+        let watermarks = Some(WatermarkStrategy { times, disorder_ms });
+        self.begin(uid, SourceParts { source: Box::new(source), watermarks })
+    }
+
+    fn begin<T: Record>(&self, uid: &str, source: SourceParts) -> Stream<Pass<T>> {
+        let parallelism = self.draft.borrow().parallelism;
+        let mut stream = Stream::begin(&self.draft, parallelism, Some(source), Vec::new());
+        stream.take_uid(uid);
+        stream
+    }
+
+    /// Checks the job.
+    ///
+    /// # Errors
+    /// If it can not work, with the reason.
+    pub fn build(self, config: JobConfig) -> Result<Job, GraphError> {
+        let draft = self.draft.borrow();
+        if let Some(uid) = &draft.duplicate {
+            return Err(GraphError::DuplicateUid(uid.clone()));
+        }
+        if let Some(stream) = draft.open.values().next() {
+            return Err(GraphError::NoSink(stream.clone()));
+        }
+        if draft.vertices.is_empty() {
+            return Err(GraphError::NoSource(draft.name.clone()));
+        }
+        let widest = draft.vertices.iter().map(|(vertex, _)| vertex.parallelism).max();
+        let key_groups = draft.key_groups.unwrap_or_else(|| {
+            default_max_parallelism(widest.unwrap_or(1).clamp(1, 32_768) as u32)
+        });
+        for (vertex, _) in &draft.vertices {
+            let parallelism = vertex.parallelism;
+            if parallelism == 0 || parallelism > key_groups.get() as usize {
+                let uid = vertex.name.to_string();
+                return Err(GraphError::Parallelism { uid, parallelism, max: key_groups.get() });
+            }
+        }
+        check_mechanism(&draft.vertices, config.mechanism)?;
+        let (vertices, parts) = draft.vertices.iter().cloned().unzip();
+        let graph = PhysicalGraph::new(vertices, draft.edges.clone());
+        Ok(Job { name: draft.name.clone(), config, graph, vertices: parts, key_groups })
+    }
+}
+
+impl<S: Segment> Stream<S> {
+    /// Chains an operator of one's own.
+    pub fn operator<O: Operator<In = S::Out>>(
+        self,
+        uid: &str,
+        operator: O,
+    ) -> Stream<Chain<S, Named<O>>> {
+        self.chain(uid, Named::new(uid, operator))
+    }
+
+    /// Replaces each record.
+    pub fn map<T: Record>(
+        self,
+        uid: &str,
+        mut function: impl FnMut(S::Out) -> T + Clone + Send + 'static,
+    ) -> Stream<Chain<S, Named<impl Operator<In = S::Out, Out = T>>>> {
+        self.operator(uid, FilterMap::new(move |record| Some(function(record))))
+    }
+
+    /// Keeps the records for which the closure is true.
+    pub fn filter(
+        self,
+        uid: &str,
+        mut keep: impl FnMut(&S::Out) -> bool + Clone + Send + 'static,
+    ) -> Stream<Chain<S, Named<impl Operator<In = S::Out, Out = S::Out>>>> {
+        self.operator(uid, FilterMap::new(move |record| keep(&record).then_some(record)))
+    }
+
+    /// Replaces each record by at most one.
+    pub fn filter_map<T: Record>(
+        self,
+        uid: &str,
+        function: impl FnMut(S::Out) -> Option<T> + Clone + Send + 'static,
+    ) -> Stream<Chain<S, Named<impl Operator<In = S::Out, Out = T>>>> {
+        self.operator(uid, FilterMap::new(function))
+    }
+
+    /// Replaces each record by any number of them.
+    pub fn flat_map<T: Record>(
+        self,
+        uid: &str,
+        function: impl FnMut(S::Out, &mut dyn Emit<T>) + Clone + Send + 'static,
+    ) -> Stream<Chain<S, Named<impl Operator<In = S::Out, Out = T>>>> {
+        self.operator(uid, FlatMap::new(function))
+    }
+
+    /// Spreads the records evenly over the subtasks of what follows.
+    pub fn rebalance(self) -> Stream<Pass<S::Out>> {
+        self.exchange(Partition::Rebalance, |place: &RoutePlace| -> Box<dyn Route> {
+            let channels = place.receivers.parallelism() as usize;
+            Box::new(Rebalance::new(channels, place.sender.index()))
+        })
+    }
+
+    /// Gives every record to every subtask of what follows.
+    pub fn broadcast(self) -> Stream<Pass<S::Out>> {
+        self.exchange(Partition::Broadcast, |place: &RoutePlace| -> Box<dyn Route> {
+            Box::new(Broadcast { channels: place.receivers.parallelism() as usize })
+        })
+    }
+
+    /// Two streams with all records each.
+    pub fn fork(self) -> (Stream<Pass<S::Out>>, Stream<Pass<S::Out>>) {
+        let (draft, parallelism) = (self.draft.clone(), self.parallelism);
+        let vertex = self.seal(None);
+        let branch = || Stream::begin(&draft, parallelism, None, vec![Input::forward(vertex)]);
+        (branch(), branch())
+    }
+
+    /// The records of both streams.
+    pub fn union<R: Segment<Out = S::Out>>(self, other: Stream<R>) -> Stream<Pass<S::Out>> {
+        let draft = self.draft.clone();
+        let parallelism = self.parallelism.max(other.parallelism);
+        let inputs = vec![Input::forward(self.seal(None)), Input::forward(other.seal(None))];
+        Stream::begin(&draft, parallelism, None, inputs)
+    }
+
+    /// Spreads the records by a key that `key_of` computes: all records of a key meet in one subtask.
+    pub fn key_by<K: Key>(
+        self,
+        key_of: impl Fn(&S::Out) -> K + Clone + Send + Sync + 'static,
+    ) -> KeyedStream<S::Out, impl KeySelector<S::Out, Key = K>> {
+        self.keyed(ByValue(key_of))
+    }
+
+    /// As [`Stream::key_by`], with a key that lies in the record and is not copied.
+    pub fn key_by_ref<K: Key>(
+        self,
+        key_of: impl Fn(&S::Out) -> &K + Clone + Send + Sync + 'static,
+    ) -> KeyedStream<S::Out, impl KeySelector<S::Out, Key = K>> {
+        self.keyed(ByRef(key_of))
+    }
+
+    /// Ends the stream in a sink whose writes are visible at once or upserts.
+    pub fn sink<K: Sink<Record = S::Out>>(self, uid: &str, sink: K) {
+        self.end(uid, Box::new(Direct(sink)));
+    }
+
+    /// Ends the stream in a sink whose writes become visible when a checkpoint is complete.
+    pub fn transactional_sink<K: TransactionalSink<Record = S::Out>>(self, uid: &str, sink: K) {
+        self.end(uid, Box::new(Transactional(sink)));
+    }
+
+    fn end(mut self, uid: &str, sink: Box<dyn ErasedSink>) {
+        self.take_uid(uid);
+        self.seal(Some(SinkParts { uid: uid.into(), sink }));
+    }
+
+    fn keyed<K: KeySelector<S::Out> + Sync>(self, selector: K) -> KeyedStream<S::Out, K> {
+        let routes = selector.clone();
+        let stream = self.exchange(Partition::Hash, move |place: &RoutePlace| -> Box<dyn Route> {
+            Box::new(ByKey::new(routes.clone(), place.receivers.clone(), place.batch_records))
+        });
+        KeyedStream { stream, selector }
+    }
+
+    fn exchange(
+        self,
+        partition: Partition,
+        factory: impl Fn(&RoutePlace) -> Box<dyn Route> + Send + Sync + 'static,
+    ) -> Stream<Pass<S::Out>> {
+        let (draft, parallelism) = (self.draft.clone(), self.parallelism);
+        let from = self.seal(None);
+        let input = Input { from, partition, factory: Arc::new(factory) };
+        Stream::begin(&draft, parallelism, None, vec![input])
+    }
+
+    fn chain<N: Segment<In = S::Out>>(mut self, uid: &str, next: N) -> Stream<Chain<S, N>> {
+        self.take_uid(uid);
+        let Self { draft, head, segment, uids, parallelism } = self;
+        Stream { draft, head, segment: Chain::new(segment, next), uids, parallelism }
+    }
+
+    fn take_uid(&mut self, uid: &str) {
+        let mut draft = self.draft.borrow_mut();
+        if !draft.uids.insert(uid.to_owned()) {
+            draft.duplicate = Some(uid.to_owned());
+        }
+        self.uids.push(uid.to_owned());
+        draft.open.insert(self.head.open, uid.to_owned());
+    }
+
+    /// Makes a vertex of the chain.
+    fn seal(self, sink: Option<SinkParts>) -> VertexId {
+        let mut draft = self.draft.borrow_mut();
+        draft.open.remove(&self.head.open);
+        let vertex = VertexId::new(draft.vertices.len() as u32);
+        for input in self.head.inputs {
+            let from = &mut draft.vertices[input.from.index()];
+            let input = if from.0.parallelism == self.parallelism { input } else { input.spread() };
+            from.1.routes.push(input.factory);
+            draft.edges.push(Edge { from: input.from, to: vertex, partition: input.partition });
+        }
+        let name = match self.uids.is_empty() {
+            true => format!("pass-{}", vertex.get()),
+            false => self.uids.join(" -> "),
+        };
+        draft.vertices.push((
+            Vertex {
+                name: name.into(),
+                parallelism: self.parallelism,
+                is_source: self.head.source.is_some(),
+            },
+            VertexParts {
+                source: self.head.source,
+                stage: Box::new(Fused(self.segment)),
+                routes: Vec::new(),
+                sink,
+            },
+        ));
+        vertex
+    }
+}
+
+impl<T: Record> Stream<Pass<T>> {
+    /// Sets the parallelism of the operators that follow, up to the next exchange.
+    pub fn parallelism(mut self, parallelism: usize) -> Self {
+        self.parallelism = parallelism;
+        self
+    }
+
+    fn begin(
+        draft: &Rc<RefCell<Draft>>,
+        parallelism: usize,
+        source: Option<SourceParts>,
+        inputs: Vec<Input>,
+    ) -> Self {
+        let open = {
+            let mut draft = draft.borrow_mut();
+            let before =
+                inputs.first().map(|input| draft.vertices[input.from.index()].0.name.clone());
+            let open = draft.begun;
+            draft.begun += 1;
+            draft.open.insert(open, before.unwrap_or_default().to_string());
+            open
+        };
+        let head = Head { open, source, inputs };
+        Self { draft: draft.clone(), head, segment: Pass::default(), uids: Vec::new(), parallelism }
+    }
+}
+
+impl<T: Record, K: KeySelector<T>> KeyedStream<T, K> {
+    /// Sets the parallelism of the operators that follow, up to the next exchange.
+    pub fn parallelism(self, parallelism: usize) -> Self {
+        Self { stream: self.stream.parallelism(parallelism), selector: self.selector }
+    }
+
+    /// Runs a process of one's own on each key.
+    pub fn process<P: KeyedProcess<In = T, Key = K::Key>>(
+        self,
+        uid: &str,
+        process: P,
+    ) -> Stream<Chain<Pass<T>, Named<Keyed<P, K>>>> {
+        self.stream.operator(uid, Keyed::new(process, self.selector))
+    }
+
+    /// Keeps a value for each key, from `init`; takes each record in by `fold` and emits the key with
+    /// its value so far.
+    pub fn aggregate<V: Record>(
+        self,
+        uid: &str,
+        init: V,
+        fold: impl FnMut(&mut V, T) + Clone + Send + 'static,
+    ) -> Stream<Chain<Pass<T>, Named<impl Operator<In = T, Out = (K::Key, V)>>>> {
+        self.process(uid, Aggregate::new(init, fold, false))
+    }
+
+    /// As [`KeyedStream::aggregate`], for a `fold` that changes nothing when it takes the same record
+    /// in again, as a maximum does.
+    pub fn aggregate_idempotent<V: Record>(
+        self,
+        uid: &str,
+        init: V,
+        fold: impl FnMut(&mut V, T) + Clone + Send + 'static,
+    ) -> Stream<Chain<Pass<T>, Named<impl Operator<In = T, Out = (K::Key, V)>>>> {
+        self.process(uid, Aggregate::new(init, fold, true))
+    }
+}
+
+impl Input {
+    fn forward(from: VertexId) -> Self {
+        let factory = |_: &RoutePlace| -> Box<dyn Route> { Box::new(Forward) };
+        Self { from, partition: Partition::Forward, factory: Arc::new(factory) }
+    }
+
+    /// Where the parallelism differs, forward is not possible.
+    fn spread(self) -> Self {
+        match self.partition {
+            Partition::Forward => {
+                let factory = |place: &RoutePlace| -> Box<dyn Route> {
+                    let channels = place.receivers.parallelism() as usize;
+                    Box::new(Rebalance::new(channels, place.sender.index()))
+                };
+                let partition = Partition::Rebalance;
+                Self { from: self.from, partition, factory: Arc::new(factory) }
+            }
+            Partition::Hash | Partition::Rebalance | Partition::Broadcast => self,
+        }
+    }
+}
+
+fn check_mechanism(
+    vertices: &[(Vertex, VertexParts)],
+    mechanism: Mechanism,
+) -> Result<(), GraphError> {
+    for (vertex, parts) in vertices {
+        if mechanism.takes_checkpoints()
+            && parts.source.as_ref().is_some_and(|source| !source.source.is_replayable())
+        {
+            let uid = vertex.name.to_string();
+            return Err(GraphError::NotReplayable { uid, mechanism });
+        }
+        if let Some(sink) = &parts.sink
+            && sink.sink.contract() == SinkContract::TwoPhase
+            && !mechanism.takes_checkpoints()
+        {
+            return Err(GraphError::NothingCommits(sink.uid.to_string()));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,151 @@
+//! The claim that follows from a job's parts (ORACLES C10): a pipeline is as strong as its weakest link.
+
+use std::sync::Arc;
+
+use crate::guarantee::{Claim, Level, Mechanism, SinkContract};
+use crate::id::{TaskId, VertexId};
+use crate::job::Job;
+
+/// What a job promises, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InferredClaim {
+    /// For the state of all operators together.
+    pub state: Level,
+    /// For each sink.
+    pub sinks: Vec<SinkClaim>,
+    /// The reasons in sentences, the weakest link first.
+    pub because: Vec<String>,
+}
+
+/// What one sink promises.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SinkClaim {
+    /// The sink.
+    pub uid: Arc<str>,
+    /// What it promises about its writes.
+    pub contract: SinkContract,
+    /// The level that an external reader sees; none for a sink that writes nothing.
+    pub level: Option<Level>,
+}
+
+impl InferredClaim {
+    /// State and the weakest of the sinks.
+    pub fn claim(&self) -> Claim {
+        let output = self.sinks.iter().filter_map(|sink| sink.level).reduce(Level::weakest);
+        Claim { state: self.state, output }
+    }
+}
+
+impl Job {
+    /// Infers the claim from mechanism, graph, operators and sinks.
+    pub fn claim(&self) -> InferredClaim {
+        let mut because = Vec::new();
+        let raw = self.raw_state_level(&mut because);
+        let state = self.effective_state_level(raw, &mut because);
+        let sinks = self.sink_claims(raw, state, &mut because);
+        InferredClaim { state, sinks, because }
+    }
+
+    /// How often a record may reach an operator's state.
+    fn raw_state_level(&self, because: &mut Vec<String>) -> Level {
+        match self.config.mechanism {
+            Mechanism::None => {
+                because.push(
+                    "no checkpoints are taken: after a failure state is empty and nothing is \
+                     replayed"
+                        .to_owned(),
+                );
+                Level::AtMostOnce
+            }
+            Mechanism::Tracked => match self.first_with_several_inputs() {
+                Some(task) => {
+                    because.push(format!(
+                        "tracked barriers do not block: {} has several input channels, so records \
+                         behind the barrier of one can be in the snapshot and are replayed as well",
+                        self.graph.task_name(task)
+                    ));
+                    Level::AtLeastOnce
+                }
+                None => {
+                    because.push(
+                        "no task has more than one input channel, so tracked barriers cut exactly \
+                         (rule 13)"
+                            .to_owned(),
+                    );
+                    Level::ExactlyOnce
+                }
+            },
+            Mechanism::Aligned => {
+                because.push("aligned barriers cut exactly, and sources replay".to_owned());
+                Level::ExactlyOnce
+            }
+        }
+    }
+
+    fn first_with_several_inputs(&self) -> Option<TaskId> {
+        self.graph.tasks().find(|task| self.graph.inputs(*task).len() > 1)
+    }
+
+    /// Idempotent state is right however often a record reaches it.
+    fn effective_state_level(&self, raw: Level, because: &mut Vec<String>) -> Level {
+        if raw != Level::AtLeastOnce {
+            return raw;
+        }
+        let operators = self.vertices.iter().flat_map(|vertex| vertex.stage.describe());
+        let stateful: Vec<_> = operators.filter(|(_, traits)| traits.stateful).collect();
+        match stateful.iter().find(|(_, traits)| !traits.idempotent) {
+            Some(_) => raw,
+            None => {
+                because.push(
+                    "every stateful operator is idempotent: exactly-once effect from \
+                     at-least-once"
+                        .to_owned(),
+                );
+                Level::ExactlyOnce
+            }
+        }
+    }
+
+    fn sink_claims(&self, raw: Level, state: Level, because: &mut Vec<String>) -> Vec<SinkClaim> {
+        let vertices = self.vertices.iter().enumerate();
+        let sinks = vertices.filter_map(|(id, vertex)| Some((id, vertex.sink.as_ref()?)));
+        sinks
+            .map(|(id, sink)| {
+                let contract = sink.sink.contract();
+                let vertex = VertexId::new(id as u32);
+                let level = self.sink_level(vertex, &sink.uid, contract, raw, state, because);
+                SinkClaim { uid: sink.uid.clone(), contract, level }
+            })
+            .collect()
+    }
+
+    fn sink_level(
+        &self,
+        _vertex: VertexId,
+        uid: &str,
+        contract: SinkContract,
+        raw: Level,
+        state: Level,
+        because: &mut Vec<String>,
+    ) -> Option<Level> {
+        let (level, reason) = match contract {
+            SinkContract::Discard => (None, "writes nothing"),
+            SinkContract::Plain if raw == Level::AtMostOnce => {
+                (Some(raw), "is plain, and nothing is ever written twice without replay")
+            }
+            SinkContract::Plain => (
+                Some(Level::AtLeastOnce),
+                "is plain: what was written before a failure is visible and is written again by \
+                 the replay; a two-phase or an idempotent sink would lift it",
+            ),
+            SinkContract::Idempotent => {
+                (Some(state), "is idempotent: its final rows are as right as the state behind them")
+            }
+            SinkContract::TwoPhase => {
+                (Some(raw), "is two-phase: it shows exactly what completed checkpoints cover")
+            }
+        };
+        because.push(format!("sink '{uid}' {reason}"));
+        level
+    }
+}

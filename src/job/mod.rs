@@ -1,0 +1,253 @@
+//! A job: the typed builder, what it builds, and the claim that follows from it. It puts tasks
+//! together but does not run them.
+
+mod builder;
+mod claim;
+
+use std::sync::Arc;
+
+use crate::config::JobConfig;
+use crate::graph::{Partition, PhysicalGraph, Subtask};
+use crate::guarantee::Mechanism;
+use crate::id::{AttemptId, SubtaskIndex, TaskId, TransactionId, VertexId};
+use crate::operator::route::Route;
+use crate::operator::sink::{ErasedSink, SinkMachine};
+use crate::operator::source::{
+    ErasedSource, SourceError, SourceMachine, WatermarkStrategy, assign_splits,
+};
+use crate::operator::stage::Stage;
+use crate::state::RestoreError;
+use crate::state::key_group::{KeyGroupAssigner, KeyGroupCount};
+use crate::state::snapshot::{SourceState, TaskState};
+use crate::task::{Outlet, Task, TaskParts};
+
+pub use builder::{JobBuilder, KeyedStream, Stream};
+pub use claim::{InferredClaim, SinkClaim};
+
+/// A job that can run: what the builder has checked.
+#[derive(Clone)]
+pub struct Job {
+    name: String,
+    config: JobConfig,
+    graph: PhysicalGraph,
+    vertices: Vec<VertexParts>,
+    key_groups: KeyGroupCount,
+}
+
+/// What each subtask of a vertex is copied from.
+#[derive(Clone)]
+struct VertexParts {
+    source: Option<SourceParts>,
+    stage: Box<dyn Stage>,
+    /// One for each edge that leaves the vertex, in edge order.
+    routes: Vec<Arc<dyn RouteFactory>>,
+    sink: Option<SinkParts>,
+}
+
+#[derive(Clone)]
+struct SourceParts {
+    source: Box<dyn ErasedSource>,
+    watermarks: Option<WatermarkStrategy>,
+}
+
+#[derive(Clone)]
+struct SinkParts {
+    uid: Arc<str>,
+    sink: Box<dyn ErasedSink>,
+}
+
+/// Makes the sending side of an edge for one subtask.
+trait RouteFactory: Send + Sync {
+    fn make(&self, place: &RoutePlace) -> Box<dyn Route>;
+}
+
+impl<F: Fn(&RoutePlace) -> Box<dyn Route> + Send + Sync> RouteFactory for F {
+    fn make(&self, place: &RoutePlace) -> Box<dyn Route> {
+        self(place)
+    }
+}
+
+struct RoutePlace {
+    sender: SubtaskIndex,
+    receivers: KeyGroupAssigner,
+    batch_records: usize,
+}
+
+/// What a task begins with.
+#[derive(Clone, Debug)]
+pub enum TaskStart {
+    /// Empty state; a source begins at these positions: the first ones, or reserved ones.
+    Fresh(Option<SourceState>),
+    /// The state of a completed checkpoint.
+    Restored(TaskState),
+}
+
+/// Why a graph can not become a job.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GraphError {
+    /// Nothing to read.
+    #[error("job '{0}' has no source: add one with JobBuilder::source")]
+    NoSource(String),
+    /// A stream that leads nowhere.
+    #[error("the stream behind '{0}' has no sink: end it with sink, transactional_sink or discard")]
+    NoSink(String),
+    /// Two operators with the same uid: their state could not be told apart.
+    #[error("the uid '{0}' is used twice: state is found again by uid")]
+    DuplicateUid(String),
+    /// A parallelism that can not be.
+    #[error(
+        "'{uid}' has parallelism {parallelism}: it must be from 1 to {max}, the number of key groups"
+    )]
+    Parallelism {
+        /// The operator.
+        uid: String,
+        /// What was asked for.
+        parallelism: usize,
+        /// The number of key groups.
+        max: u32,
+    },
+    /// Records would go round for ever, and a barrier with them.
+    #[error("the graph has a cycle through '{0}': feedback edges are not supported")]
+    Cycle(String),
+    /// A guarantee that needs replay over a source that has none.
+    #[error(
+        "{mechanism} checkpoints need a source that can be read again, and '{uid}' can not: \
+         use at-most-once or another source"
+    )]
+    NotReplayable {
+        /// The source.
+        uid: String,
+        /// The mechanism.
+        mechanism: Mechanism,
+    },
+    /// Transactions that nothing would ever commit.
+    #[error(
+        "the two-phase sink '{0}' commits when a checkpoint completes, and at-most-once takes none: \
+         use a plain sink or a stronger guarantee"
+    )]
+    NothingCommits(String),
+}
+
+impl Job {
+    /// The job's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How it is checkpointed and restarted.
+    pub fn config(&self) -> &JobConfig {
+        &self.config
+    }
+
+    /// Its tasks and channels.
+    pub fn graph(&self) -> &PhysicalGraph {
+        &self.graph
+    }
+
+    /// A copy of the source of a vertex, if it begins with one.
+    pub fn source(&self, vertex: VertexId) -> Option<Box<dyn ErasedSource>> {
+        self.vertices[vertex.index()].source.as_ref().map(|parts| parts.source.clone())
+    }
+
+    /// A copy of the sink of a vertex, if it ends in one, with its uid.
+    pub fn sink(&self, vertex: VertexId) -> Option<(Arc<str>, Box<dyn ErasedSink>)> {
+        self.vertices[vertex.index()]
+            .sink
+            .as_ref()
+            .map(|sink| (sink.uid.clone(), sink.sink.clone()))
+    }
+
+    /// Cuts the input of every source into splits and gives each source task its own: what the tasks
+    /// begin with at the first start. By task; none for tasks without a source.
+    ///
+    /// # Errors
+    /// If an input is not there or can not be read.
+    pub fn discover(&self) -> Result<Vec<Option<SourceState>>, SourceError> {
+        let mut states = vec![None; self.graph.task_count()];
+        for (position, vertex) in self.vertices.iter().enumerate() {
+            let Some(parts) = &vertex.source else { continue };
+            let tasks: Vec<_> = self.graph.tasks_of(VertexId::new(position as u32)).collect();
+            let cursors = parts.source.clone().discover(tasks.len())?;
+            for (index, task) in tasks.iter().enumerate() {
+                let index = SubtaskIndex::new(index as u32);
+                states[task.index()] = Some(assign_splits(&cursors, index, tasks.len()));
+            }
+        }
+        Ok(states)
+    }
+
+    /// Puts one task together.
+    ///
+    /// # Errors
+    /// If `start` holds a state that is not this task's.
+    ///
+    /// # Panics
+    /// If there is no such task.
+    pub fn task(
+        &self,
+        task: TaskId,
+        attempt: AttemptId,
+        start: TaskStart,
+    ) -> Result<Task, RestoreError> {
+        let (vertex, index) = self.graph.place_of(task);
+        let parts = &self.vertices[vertex.index()];
+        let subtask = self.subtask(task, attempt);
+        let mut stage = parts.stage.clone();
+        stage.open(&subtask);
+        let (source, transactions, finished) = match start {
+            TaskStart::Fresh(source) => (source, Vec::new(), false),
+            TaskStart::Restored(state) => {
+                stage.restore(&state.operators)?;
+                (state.source, state.transactions, state.finished)
+            }
+        };
+        let first = TransactionId { vertex, subtask: index, attempt, sequence: 0 };
+        let config = &self.config;
+        let reserves = !config.mechanism.takes_checkpoints();
+        let records_max = if reserves { config.reservation_records } else { config.batch_records };
+        let parts = TaskParts {
+            mechanism: config.mechanism,
+            inputs: self.graph.inputs(task).len(),
+            source: parts.source.as_ref().map(|parts| {
+                let watermarks = parts.watermarks.clone();
+                SourceMachine::new(source.unwrap_or_default(), watermarks, reserves, records_max)
+            }),
+            sink: parts
+                .sink
+                .as_ref()
+                .map(|sink| SinkMachine::new(sink.sink.contract(), first, transactions)),
+            outlet: self.outlet(vertex, index),
+            stage,
+            subtask,
+        };
+        Ok(Task::new(parts, finished))
+    }
+
+    fn subtask(&self, task: TaskId, attempt: AttemptId) -> Subtask {
+        let (vertex, index) = self.graph.place_of(task);
+        let parallelism = self.graph.vertices()[vertex.index()].parallelism;
+        let assigner = self.assigner(vertex);
+        Subtask { task, vertex, index, parallelism, attempt, assigner }
+    }
+
+    fn assigner(&self, vertex: VertexId) -> KeyGroupAssigner {
+        let parallelism = self.graph.vertices()[vertex.index()].parallelism;
+        KeyGroupAssigner::new(self.key_groups, parallelism as u32)
+    }
+
+    fn outlet(&self, vertex: VertexId, sender: SubtaskIndex) -> Outlet {
+        let routes = &self.vertices[vertex.index()].routes;
+        let edges = self.graph.edges_from(vertex).zip(routes).map(|(edge, factory)| {
+            let receivers = self.assigner(edge.to);
+            let channels = match edge.partition {
+                Partition::Forward => 1,
+                Partition::Hash | Partition::Rebalance | Partition::Broadcast => {
+                    receivers.parallelism() as usize
+                }
+            };
+            let batch_records = self.config.batch_records;
+            (factory.make(&RoutePlace { sender, receivers, batch_records }), channels)
+        });
+        Outlet::new(edges.collect())
+    }
+}
