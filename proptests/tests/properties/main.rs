@@ -1,0 +1,3 @@
+//! Property tests: one module a subject, all in one binary.
+
+mod aligner;
