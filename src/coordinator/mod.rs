@@ -265,7 +265,7 @@ impl Coordinator {
             }
             Phase::Finishing { notify_at } => {
                 if *notify_at <= now {
-                    self.repeat_completion(now);
+                    self.tell_to_finish(now);
                 }
             }
             Phase::AwaitingMetadata { cause } => {
@@ -334,7 +334,7 @@ impl Coordinator {
 
     fn begin_running(&mut self, now: Instant) {
         self.phase = if self.restore_point().is_some_and(|metadata| metadata.finished) {
-            Phase::Finishing { notify_at: now + self.interval() }
+            Phase::Finishing { notify_at: now }
         } else if self.reports.all_at_end() {
             Phase::Running { trigger_at: now }
         } else {

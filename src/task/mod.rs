@@ -181,9 +181,9 @@ impl Task {
         !self.snapshots.is_empty()
     }
 
-    /// The checkpoint whose barriers are being collected.
-    pub fn aligning(&self) -> Option<CheckpointId> {
-        self.handler.pending()
+    /// Whether some barriers of a checkpoint have come and others are awaited.
+    pub fn is_collecting_barriers(&self) -> bool {
+        self.handler.is_collecting()
     }
 
     /// Its fused operators.
@@ -462,14 +462,17 @@ impl Task {
 
     fn handle_aborted(&mut self, checkpoint: CheckpointId) {
         self.snapshots.remove(&checkpoint);
-        if self.latest.is_none_or(|latest| latest < checkpoint) {
+        if self.handler.is_pending(checkpoint) {
+            self.latest = self.latest.max(Some(checkpoint));
+            self.handler.abort(checkpoint, &mut self.actions);
+            self.act();
+            self.outlet.broadcast(Element::Cancel(checkpoint), &mut self.outputs);
+        } else if self.latest.is_none_or(|latest| latest < checkpoint) {
             self.aborted.insert(checkpoint);
             if self.aborted.len() > ABORTED_REMEMBERED_MAX {
                 self.aborted.pop_first();
             }
         }
-        self.handler.abort(checkpoint, &mut self.actions);
-        self.act();
     }
 
     /// Carries out what the barrier handler has decided, in order.

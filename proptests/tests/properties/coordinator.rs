@@ -320,7 +320,7 @@ impl World {
     fn judge_message(&mut self, message: ToTask) {
         match message {
             ToTask::Trigger(checkpoint) => assert_eq!(self.in_flight, Some(checkpoint)),
-            ToTask::Completed(checkpoint) => {
+            ToTask::Completed(checkpoint) | ToTask::Finish(checkpoint) => {
                 assert!(self.complete.contains(&checkpoint), "promised before it was stored");
                 assert!(self.notified <= Some(checkpoint), "an older one after a newer one");
                 self.notified = Some(checkpoint);
@@ -417,9 +417,8 @@ impl World {
             let acknowledged = What::Acknowledged { checkpoint_back: 0, finished: true };
             replies.extend(tasks().map(|task| (task, acknowledged.clone())));
         }
-        let is_final = matches!(self.coordinator.phase(), Phase::Finishing { .. });
         for (task, message) in told {
-            if is_final && matches!(message, ToTask::Completed(_)) {
+            if matches!(message, ToTask::Finish(_)) {
                 replies.push((task, What::Finished));
             }
         }
