@@ -14,3 +14,4 @@ pub mod state;
 pub mod storage;
 pub mod task;
 pub mod time;
+pub mod trace;

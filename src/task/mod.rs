@@ -191,6 +191,28 @@ impl Task {
         self.stage.as_ref()
     }
 
+    /// Where its sink stands, if it has one.
+    pub fn sink(&self) -> Option<&SinkMachine> {
+        self.sink.as_ref()
+    }
+
+    /// Where its source stands, if it has one.
+    pub fn source(&self) -> Option<&SourceMachine> {
+        self.source.as_ref()
+    }
+
+    /// The task's state as a snapshot at this moment would hold it.
+    pub fn capture(&mut self, checkpoint: CheckpointId) -> TaskSnapshot {
+        TaskSnapshot {
+            checkpoint,
+            task: self.subtask.task,
+            finished: self.phase == Phase::AwaitingFinalCheckpoint,
+            operators: self.stage.snapshot(),
+            source: self.source.as_ref().map(SourceMachine::state),
+            transactions: self.sink.as_ref().map(SinkMachine::transactions).unwrap_or_default(),
+        }
+    }
+
     /// The next thing to do; to be asked until there is none.
     pub fn poll_output(&mut self) -> Option<TaskOutput> {
         self.outputs.pop_front()
@@ -505,15 +527,8 @@ impl Task {
         self.aborted.retain(|aborted| *aborted > checkpoint);
         self.outlet.broadcast(Element::Barrier(checkpoint), &mut self.outputs);
         let prepare = self.sink.as_mut().and_then(|sink| sink.pre_commit(checkpoint));
-        let finished = self.phase == Phase::AwaitingFinalCheckpoint;
-        let snapshot = TaskSnapshot {
-            checkpoint,
-            task: self.subtask.task,
-            finished,
-            operators: self.stage.snapshot(),
-            source: self.source.as_ref().map(SourceMachine::state),
-            transactions: self.sink.as_ref().map(SinkMachine::transactions).unwrap_or_default(),
-        };
+        let snapshot = self.capture(checkpoint);
+        let finished = snapshot.finished;
         let awaits = if prepare.is_some() { Awaits::StoreAndSink } else { Awaits::Store };
         self.snapshots.insert(checkpoint, Snapshotting { awaits, state: None, finished });
         self.outputs.extend(prepare.map(TaskOutput::Sink));
