@@ -58,8 +58,8 @@ impl Coordinator {
     }
 
     /// Discards what a late acknowledgement brought, unless it may belong to a checkpoint that
-    /// counts: one that is complete or in flight, or one of an earlier coordinator, whose ids may be
-    /// in use again.
+    /// counts: one that is complete or in flight, or one of an earlier coordinator, whose ids may
+    /// be in use again.
     pub(super) fn discard_stray(&mut self, attempt: AttemptId, checkpoint: CheckpointId) {
         let is_own = self.attempt_recovered < attempt && attempt <= self.attempt;
         let is_over = checkpoint < self.checkpoint_next
