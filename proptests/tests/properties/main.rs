@@ -1,0 +1,3 @@
+//! Properties of the engine's machines, each module one machine.
+
+mod coordinator;
