@@ -181,9 +181,9 @@ impl Task {
         !self.snapshots.is_empty()
     }
 
-    /// The checkpoint whose barriers are being collected.
-    pub fn aligning(&self) -> Option<CheckpointId> {
-        self.handler.pending()
+    /// Whether a barrier of the checkpoint has come and others are still awaited.
+    pub fn is_aligning(&self, checkpoint: CheckpointId) -> bool {
+        self.handler.is_pending(checkpoint)
     }
 
     /// Its fused operators.
