@@ -20,3 +20,4 @@ pub mod state;
 pub mod storage;
 pub mod task;
 pub mod time;
+pub mod trace;

@@ -64,6 +64,11 @@ impl Aligner {
         self.pending() == Some(checkpoint)
     }
 
+    /// Whether some barriers of any checkpoint have come and others are awaited.
+    pub fn is_collecting(&self) -> bool {
+        self.pending().is_some()
+    }
+
     /// A barrier came. The first one of a newer id takes the place of a pending checkpoint (rule
     /// 4); one that is neither newer nor pending is ignored, and its channel goes on (rule 3). The
     /// channel whose barrier is the last is never blocked, hence neither is an only channel (rule

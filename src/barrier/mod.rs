@@ -70,6 +70,15 @@ impl BarrierHandler {
         }
     }
 
+    /// Whether some barriers of any checkpoint have come and others are awaited.
+    pub fn is_collecting(&self) -> bool {
+        match self {
+            Self::Aligned(aligner) => aligner.is_collecting(),
+            Self::Tracked(tracker) => tracker.is_collecting(),
+            Self::Unchecked => false,
+        }
+    }
+
     /// A barrier came: [`Aligner::handle_barrier`], [`Tracker::handle_barrier`].
     ///
     /// # Panics

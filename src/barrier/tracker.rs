@@ -48,6 +48,11 @@ impl Tracker {
         self.awaited.contains_key(&checkpoint)
     }
 
+    /// Whether some barriers of any checkpoint have come and others are awaited.
+    pub fn is_collecting(&self) -> bool {
+        !self.awaited.is_empty()
+    }
+
     /// A barrier came. The first one of a checkpoint counts only if newer than all seen, and beyond
     /// 50 pending checkpoints the oldest is aborted (rule 16). The last one starts the checkpoint
     /// and aborts all older ones (rule 15). An only channel needs no shortcut, since nobody else is

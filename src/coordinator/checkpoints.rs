@@ -58,8 +58,8 @@ impl Coordinator {
     }
 
     /// Discards what a late acknowledgement brought, unless it may belong to a checkpoint that
-    /// counts: one that is complete or in flight, or one of an earlier coordinator, whose ids may be
-    /// in use again.
+    /// counts: one that is complete or in flight, or one of an earlier coordinator, whose ids may
+    /// be in use again.
     pub(super) fn discard_stray(&mut self, attempt: AttemptId, checkpoint: CheckpointId) {
         let is_own = self.attempt_recovered < attempt && attempt <= self.attempt;
         let is_over = checkpoint < self.checkpoint_next
@@ -166,12 +166,13 @@ impl Coordinator {
         let duration = now - triggered_at;
         self.note(CoordinatorNote::CheckpointCompleted { checkpoint, duration, finished });
         let Phase::Running { trigger_at } = self.phase else { return };
+        if finished {
+            return self.tell_to_finish(now);
+        }
         for task in self.tasks() {
             self.send(task, ToTask::Completed(checkpoint));
         }
-        self.phase = if finished {
-            Phase::Finishing { notify_at: now + self.interval() }
-        } else if self.reports.all_at_end() {
+        self.phase = if self.reports.all_at_end() {
             Phase::Running { trigger_at }
         } else {
             Phase::Running { trigger_at: trigger_at.max(now + self.config.checkpoint_pause_min) }
@@ -216,14 +217,14 @@ impl Coordinator {
         self.discard(checkpoint);
     }
 
-    /// Tells the tasks that have not finished once more that the last checkpoint is complete: a
-    /// notice can be lost (rule 58), and no later one would make up for this one.
-    pub(super) fn repeat_completion(&mut self, now: Instant) {
+    /// Tells the tasks that have not finished, perhaps once more, that the last checkpoint is
+    /// complete: a notice can be lost (rule 58), and no later one would make up for this one.
+    pub(super) fn tell_to_finish(&mut self, now: Instant) {
         let last = self.restore_point().expect("a job is finishing only by a complete checkpoint");
         let checkpoint = last.checkpoint;
         for task in self.tasks() {
             if !self.reports.finished.contains(&task) {
-                self.send(task, ToTask::Completed(checkpoint));
+                self.send(task, ToTask::Finish(checkpoint));
             }
         }
         self.phase = Phase::Finishing { notify_at: now + self.interval() };

@@ -5,17 +5,19 @@
 //! go; it never reads the store, but is told at its start what is there.
 //!
 //! ```text
-//!       +-> AwaitingAttempt --stored, Deploy--> AwaitingTasks --all run--> Running
-//!       |       |      ^                          |      |                  |  |
-//!       |   not stored |        latest is final   |      v     final done   |  |
-//!       |       v      |pause    +----------------+--- Finishing <----------+  |
-//!       |   AwaitingRestart      |   (failure)    |      |   |                |
-//!       |       ^                +--------------->+      |   +-> Finished     |
-//!       |       | restart                         |<-----+--------------------+ failure: Cancel
-//!       |       |                                 v
-//!       +-- decision <-- AwaitingMetadata <-- AwaitingCancelled
-//!               |
-//!               +-> Failed
+//!              not stored
+//!     +------------------------------+
+//!     v                              |          Deploy
+//! AwaitingRestart --pause--> AwaitingAttempt --stored--> AwaitingTasks
+//!     ^                                                   |        | all run, restored
+//!     | restart                                   all run |        | from a final checkpoint
+//!     |                                                   v        v
+//! (decision) --> Failed                              Running --> Finishing --> Finished
+//!     ^                                                   final     all tasks have
+//!     | nothing in flight                            checkpoint     committed
+//!     |
+//! AwaitingMetadata <--tasks stopped-- AwaitingCancelled <--failure-- AwaitingTasks, Running,
+//!                                                       Cancel       Finishing
 //! ```
 //!
 //! The methods are of four kinds: getters ([`phase`](Coordinator::phase), ...), facts
@@ -32,10 +34,11 @@
 //!   may still be on its way while the attempt is being stopped.
 //! - A checkpoint is complete when the store has said `Stored` for its metadata, and only then are
 //!   older ones discarded, is a task told, or is it restored.
-//! - Where to begin again is decided when no metadata write is in flight or in doubt (rules 50, 121,
-//!   122). Otherwise the job could begin at an older checkpoint, which aborts all later
+//! - Where to begin again is decided when no metadata write is in flight or in doubt (rules 50,
+//!   121, 122). Otherwise the job could begin at an older checkpoint, which aborts all later
 //!   transactions, and a later coordinator could find the newer one complete and rely on them.
 
+mod attempts;
 mod checkpoints;
 mod completed;
 mod invariants;
@@ -60,9 +63,7 @@ pub use self::recovery::{
 use crate::config::JobConfig;
 use crate::id::{AttemptId, CheckpointId, TaskId};
 use crate::message::{FromTask, TaskMessage, ToTask};
-use crate::storage::{
-    CheckpointMetadata, StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue,
-};
+use crate::storage::{CheckpointMetadata, StoreKey, StoreReply, StoreRequest, StoreValue};
 use crate::time::Instant;
 
 /// The coordinator of one job. See the [module](self).
@@ -265,7 +266,7 @@ impl Coordinator {
             }
             Phase::Finishing { notify_at } => {
                 if *notify_at <= now {
-                    self.repeat_completion(now);
+                    self.tell_to_finish(now);
                 }
             }
             Phase::AwaitingMetadata { cause } => {
@@ -306,107 +307,10 @@ impl Coordinator {
         of_phase.into_iter().chain(of_checkpoint).min()
     }
 
-    /// Asks for the next attempt's number to be made durable.
-    fn begin_attempt(&mut self) {
-        self.attempt = self.attempt.next();
-        self.phase = Phase::AwaitingAttempt;
-        self.put(StoreKey::Attempt, StoreValue::Attempt(self.attempt));
-    }
-
-    fn attempt_stored(&mut self, now: Instant, outcome: StoreOutcome) {
-        if self.phase != Phase::AwaitingAttempt {
-            return;
-        }
-        match outcome {
-            StoreOutcome::Stored(_) => {
-                self.phase = Phase::AwaitingTasks;
-                self.reports = Reports::new(self.plan.tasks);
-                self.failures = 0;
-                let restore = self.restore_point().cloned();
-                self.emit(CoordinatorOutput::Deploy { attempt: self.attempt, restore });
-            }
-            StoreOutcome::Failed(text) | StoreOutcome::Unknown(text) => {
-                self.phase = Phase::AwaitingRestart { at: now + STORE_RETRY_DELAY };
-                self.note(CoordinatorNote::AttemptNotStored { attempt: self.attempt, text });
-            }
-        }
-    }
-
-    fn begin_running(&mut self, now: Instant) {
-        self.phase = if self.restore_point().is_some_and(|metadata| metadata.finished) {
-            Phase::Finishing { notify_at: now + self.interval() }
-        } else if self.reports.all_at_end() {
-            Phase::Running { trigger_at: now }
-        } else {
-            Phase::Running { trigger_at: now + self.interval() }
-        };
-    }
-
-    /// A task has seen all its data; the last one to do so makes a checkpoint due at once, so that
-    /// the rest of the output gets committed.
-    fn reach_end(&mut self, now: Instant, task: TaskId) {
-        let is_news = self.reports.at_end.insert(task);
-        if is_news
-            && self.reports.all_at_end()
-            && let Phase::Running { trigger_at } = &mut self.phase
-        {
-            *trigger_at = now;
-        }
-    }
-
-    /// Whether every task has finished, and what it has finished is covered by a checkpoint, if
-    /// any are taken.
-    fn is_done(&self) -> bool {
-        let is_covered = match self.phase {
-            Phase::Finishing { .. } => true,
-            Phase::Running { .. } => !self.config.mechanism.takes_checkpoints(),
-            Phase::AwaitingAttempt
-            | Phase::AwaitingTasks
-            | Phase::AwaitingCancelled { .. }
-            | Phase::AwaitingMetadata { .. }
-            | Phase::AwaitingRestart { .. }
-            | Phase::Ended => false,
-        };
-        is_covered && self.reports.all_finished()
-    }
-
-    /// The current attempt has failed, and with it all that it had in flight (rule 53), but for
-    /// metadata on its way to the store. The first failure counts; what dies of it is part of it.
-    fn fail(&mut self, cause: FailureCause) {
-        self.suspend_checkpoint();
-        self.emit(CoordinatorOutput::Cancel(self.attempt));
-        self.note(CoordinatorNote::AttemptFailed { attempt: self.attempt, cause: cause.clone() });
-        self.phase = Phase::AwaitingCancelled { cause };
-    }
-
-    /// Nothing of the failed attempt is left: decides what follows.
-    fn recover(&mut self, now: Instant, cause: &FailureCause) {
-        let decision = decide_recovery(RecoveryFacts {
-            cause,
-            strategy: self.config.restart,
-            restarts: self.restarts,
-            latest: self.restore_point().map(|metadata| metadata.checkpoint),
-        });
-        match decision {
-            RecoveryDecision::Restart { delay, from } => {
-                self.restarts += 1;
-                self.stats.restarts += 1;
-                self.phase = Phase::AwaitingRestart { at: now + delay };
-                self.note(CoordinatorNote::Restarting { restart: self.restarts, delay, from });
-            }
-            RecoveryDecision::Fail(error) => self.end(CoordinatorOutput::Failed(error)),
-        }
-    }
-
     fn end(&mut self, last: CoordinatorOutput) {
         self.in_flight = None;
         self.phase = Phase::Ended;
         self.emit(last);
-    }
-
-    /// Where an attempt begins: at the latest complete checkpoint (C7), if any are taken.
-    fn restore_point(&self) -> Option<&CheckpointMetadata> {
-        self.completed.latest().filter(|_| self.config.mechanism.takes_checkpoints())
     }
 
     /// The time between two triggers (rule 44), and between two repetitions of a last notice.

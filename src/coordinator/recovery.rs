@@ -1,6 +1,7 @@
 //! What follows a failure: facts in, decision out. It does not know how the job gets there.
 //!
-//! All channels are pipelined, so the whole job is one region and is restarted as a whole (rule 118).
+//! All channels are pipelined, so the whole job is one region and is restarted as a whole (rule
+//! 118).
 
 use std::time::Duration;
 

@@ -2,7 +2,7 @@ use super::*;
 use crate::config::RestartStrategy;
 use crate::guarantee::Mechanism;
 use crate::message::{AbortReason, TaskError};
-use crate::storage::StateHandle;
+use crate::storage::{StateHandle, StoreOutcome};
 
 const TASKS: u32 = 3;
 const INTERVAL: u64 = 100;
@@ -10,8 +10,8 @@ const PAUSE: u64 = 40;
 const TIMEOUT: u64 = 1000;
 const DELAY: u64 = 10;
 
-/// A coordinator with the time, and what it has asked for as short texts: the tests say what goes in
-/// and compare what comes out.
+/// A coordinator with the time, and what it has asked for as short texts: the tests say what goes
+/// in and compare what comes out.
 struct Bench {
     coordinator: Coordinator,
     now: Instant,
@@ -64,6 +64,7 @@ fn text(output: CoordinatorOutput) -> String {
         CoordinatorOutput::Send { task, attempt, message } => match message {
             ToTask::Trigger(checkpoint) => format!("{task} {attempt} Trigger {checkpoint}"),
             ToTask::Completed(checkpoint) => format!("{task} {attempt} Completed {checkpoint}"),
+            ToTask::Finish(checkpoint) => format!("{task} {attempt} Finish {checkpoint}"),
             ToTask::Aborted(checkpoint) => format!("{task} {attempt} Aborted {checkpoint}"),
         },
         CoordinatorOutput::Store(StoreRequest::Put {
@@ -512,10 +513,10 @@ fn rule_058_the_last_completion_is_told_again_until_every_task_has_finished() {
     bench.outputs();
     bench.say(1, 1, FromTask::Finished);
     bench.at(INTERVAL);
-    assert_eq!(bench.outputs(), ["t0 a1 Completed chk-1", "t2 a1 Completed chk-1"]);
+    assert_eq!(bench.outputs(), ["t0 a1 Finish chk-1", "t2 a1 Finish chk-1"]);
     bench.say(0, 1, FromTask::Finished);
     bench.at(2 * INTERVAL);
-    assert_eq!(bench.outputs(), ["t2 a1 Completed chk-1"]);
+    assert_eq!(bench.outputs(), ["t2 a1 Finish chk-1"]);
     bench.say(2, 1, FromTask::Finished);
     assert_eq!(bench.outputs(), ["finished"]);
 }
@@ -578,10 +579,12 @@ fn rule_099_an_attempt_from_a_final_checkpoint_only_commits_and_takes_no_checkpo
     bench.say(0, 3, FromTask::Finished);
     bench.say(1, 3, FromTask::Running);
     bench.say(2, 3, FromTask::Running);
-    assert_eq!(bench.outputs(), ["put attempt a3", "deploy a3 from chk-7"]);
+    let finish = ["t1 a3 Finish chk-7", "t2 a3 Finish chk-7"];
+    let deploy = ["put attempt a3", "deploy a3 from chk-7"];
+    assert_eq!(bench.outputs(), [deploy, finish].concat());
     bench.say(1, 3, FromTask::Finished);
     bench.at(INTERVAL);
-    assert_eq!(bench.outputs(), ["t2 a3 Completed chk-7"]);
+    assert_eq!(bench.outputs(), ["t2 a3 Finish chk-7"]);
     bench.say(2, 3, FromTask::Finished);
     assert_eq!(bench.outputs(), ["finished"]);
 }
@@ -609,7 +612,12 @@ fn rule_118_the_failure_of_one_task_restarts_the_whole_job_once() {
     bench.say(1, 1, FromTask::Failed(TaskError::Input("cut off".to_owned())));
     assert_eq!(bench.outputs(), ["cancel a1"]);
     bench.at(10 * INTERVAL);
-    assert_eq!(bench.outputs(), [""; 0], "the tasks have not stopped yet");
+    bench.cancelled(0);
+    assert!(
+        matches!(bench.coordinator.phase(), Phase::AwaitingCancelled { .. }),
+        "the tasks of this attempt have not stopped yet"
+    );
+    assert_eq!(bench.outputs(), [""; 0]);
     bench.cancelled(1);
     bench.cancelled(1);
     bench.at(10 * INTERVAL + DELAY - 1);
@@ -714,7 +722,10 @@ fn a_failure_while_tasks_restore_or_commit_for_the_last_time_is_handled_as_any_o
     bench.outputs();
     bench.say(1, 2, crashed());
     assert_eq!(bench.outputs(), ["cancel a2"]);
-    assert_eq!(bench.restart(2), ["put attempt a3", "deploy a3 from chk-1"]);
+    let told: Vec<_> = (0..TASKS).map(|task| format!("t{task} a3 Finish chk-1")).collect();
+    let mut outputs = bench.restart(2);
+    assert_eq!(outputs.split_off(2), told);
+    assert_eq!(outputs, ["put attempt a3", "deploy a3 from chk-1"]);
     bench.all(&FromTask::Finished);
     assert_eq!(bench.outputs(), ["finished"]);
 }

@@ -268,7 +268,7 @@ impl<S: TransactionalSink> ErasedSink for Transactional<S> {
 
 /// The machine of a sink subtask.
 #[derive(Clone, Debug)]
-pub(crate) enum SinkMachine {
+pub enum SinkMachine {
     /// Plain, idempotent and discarding sinks: write at once, flush before acknowledging.
     Direct,
     /// Two-phase sinks.
@@ -277,7 +277,7 @@ pub(crate) enum SinkMachine {
 
 /// The transactions of a two-phase sink subtask.
 #[derive(Clone, Debug)]
-pub(crate) struct TwoPhase {
+pub struct TwoPhase {
     /// The next transaction to open.
     next: TransactionId,
     /// The open transaction; none before the first record after a barrier.
@@ -365,6 +365,22 @@ impl SinkMachine {
             Self::TwoPhase(two_phase) => {
                 two_phase.committing.retain(|pending| pending.transaction != transaction);
             }
+        }
+    }
+
+    /// Whether a transaction is prepared, or being prepared, and its checkpoint not complete.
+    pub fn has_pre_committed(&self) -> bool {
+        match self {
+            Self::Direct => false,
+            Self::TwoPhase(two_phase) => !two_phase.pending.is_empty(),
+        }
+    }
+
+    /// Whether a commit was asked for and is not confirmed.
+    pub fn is_committing(&self) -> bool {
+        match self {
+            Self::Direct => false,
+            Self::TwoPhase(two_phase) => !two_phase.committing.is_empty(),
         }
     }
 

@@ -181,14 +181,36 @@ impl Task {
         !self.snapshots.is_empty()
     }
 
-    /// Whether a barrier of the checkpoint has come and others are still awaited.
-    pub fn is_aligning(&self, checkpoint: CheckpointId) -> bool {
-        self.handler.is_pending(checkpoint)
+    /// Whether some barriers of a checkpoint have come and others are awaited.
+    pub fn is_collecting_barriers(&self) -> bool {
+        self.handler.is_collecting()
     }
 
     /// Its fused operators.
     pub fn stage(&self) -> &dyn Stage {
         self.stage.as_ref()
+    }
+
+    /// Where its sink stands, if it has one.
+    pub fn sink(&self) -> Option<&SinkMachine> {
+        self.sink.as_ref()
+    }
+
+    /// Where its source stands, if it has one.
+    pub fn source(&self) -> Option<&SourceMachine> {
+        self.source.as_ref()
+    }
+
+    /// The task's state as a snapshot at this moment would hold it.
+    pub fn capture(&mut self, checkpoint: CheckpointId) -> TaskSnapshot {
+        TaskSnapshot {
+            checkpoint,
+            task: self.subtask.task,
+            finished: self.phase == Phase::AwaitingFinalCheckpoint,
+            operators: self.stage.snapshot(),
+            source: self.source.as_ref().map(SourceMachine::state),
+            transactions: self.sink.as_ref().map(SinkMachine::transactions).unwrap_or_default(),
+        }
     }
 
     /// The next thing to do; to be asked until there is none.
@@ -462,14 +484,17 @@ impl Task {
 
     fn handle_aborted(&mut self, checkpoint: CheckpointId) {
         self.snapshots.remove(&checkpoint);
-        if self.latest.is_none_or(|latest| latest < checkpoint) {
+        if self.handler.is_pending(checkpoint) {
+            self.latest = self.latest.max(Some(checkpoint));
+            self.handler.abort(checkpoint, &mut self.actions);
+            self.act();
+            self.outlet.broadcast(Element::Cancel(checkpoint), &mut self.outputs);
+        } else if self.latest.is_none_or(|latest| latest < checkpoint) {
             self.aborted.insert(checkpoint);
             if self.aborted.len() > ABORTED_REMEMBERED_MAX {
                 self.aborted.pop_first();
             }
         }
-        self.handler.abort(checkpoint, &mut self.actions);
-        self.act();
     }
 
     /// Carries out what the barrier handler has decided, in order.
@@ -502,15 +527,8 @@ impl Task {
         self.aborted.retain(|aborted| *aborted > checkpoint);
         self.outlet.broadcast(Element::Barrier(checkpoint), &mut self.outputs);
         let prepare = self.sink.as_mut().and_then(|sink| sink.pre_commit(checkpoint));
-        let finished = self.phase == Phase::AwaitingFinalCheckpoint;
-        let snapshot = TaskSnapshot {
-            checkpoint,
-            task: self.subtask.task,
-            finished,
-            operators: self.stage.snapshot(),
-            source: self.source.as_ref().map(SourceMachine::state),
-            transactions: self.sink.as_ref().map(SinkMachine::transactions).unwrap_or_default(),
-        };
+        let snapshot = self.capture(checkpoint);
+        let finished = snapshot.finished;
         let awaits = if prepare.is_some() { Awaits::StoreAndSink } else { Awaits::Store };
         self.snapshots.insert(checkpoint, Snapshotting { awaits, state: None, finished });
         self.outputs.extend(prepare.map(TaskOutput::Sink));

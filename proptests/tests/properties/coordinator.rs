@@ -1,5 +1,5 @@
-//! The coordinator under tasks that say anything at any time, a store that may fail or not know, and
-//! crashes of the coordinator itself. A judge sees only what goes in and out, and what the store
+//! The coordinator under tasks that say anything at any time, a store that may fail or not know,
+//! and crashes of the coordinator itself. A judge sees only what goes in and out and what the store
 //! holds; then everything heals and the job has to come to its end.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -64,8 +64,9 @@ fn what() -> impl Strategy<Value = What> {
     let back = prop_oneof![9 => Just(0_u64), 1 => 1..4_u64];
     prop_oneof![
         8 => Just(What::Running),
-        12 => (back.clone(), any::<bool>())
-            .prop_map(|(checkpoint_back, finished)| What::Acknowledged { checkpoint_back, finished }),
+        12 => (back.clone(), any::<bool>()).prop_map(|(checkpoint_back, finished)| {
+            What::Acknowledged { checkpoint_back, finished }
+        }),
         1 => back.prop_map(|checkpoint_back| What::Declined { checkpoint_back }),
         2 => Just(What::EndOfData),
         1 => Just(What::Finished),
@@ -320,7 +321,7 @@ impl World {
     fn judge_message(&mut self, message: ToTask) {
         match message {
             ToTask::Trigger(checkpoint) => assert_eq!(self.in_flight, Some(checkpoint)),
-            ToTask::Completed(checkpoint) => {
+            ToTask::Completed(checkpoint) | ToTask::Finish(checkpoint) => {
                 assert!(self.complete.contains(&checkpoint), "promised before it was stored");
                 assert!(self.notified <= Some(checkpoint), "an older one after a newer one");
                 self.notified = Some(checkpoint);
@@ -417,9 +418,8 @@ impl World {
             let acknowledged = What::Acknowledged { checkpoint_back: 0, finished: true };
             replies.extend(tasks().map(|task| (task, acknowledged.clone())));
         }
-        let is_final = matches!(self.coordinator.phase(), Phase::Finishing { .. });
         for (task, message) in told {
-            if is_final && matches!(message, ToTask::Completed(_)) {
+            if matches!(message, ToTask::Finish(_)) {
                 replies.push((task, What::Finished));
             }
         }

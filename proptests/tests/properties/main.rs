@@ -1,4 +1,4 @@
-//! Properties of the engine's machines, each module one machine.
+//! Property tests: one module a subject, all in one binary.
 
 mod aligner;
 mod coordinator;

@@ -1,0 +1,133 @@
+//! The built-in jobs: what every command can run, simulate and judge without a line of user code.
+//! They know neither the simulator nor the runtime: a job is a graph over sources and sinks that it
+//! is given.
+
+mod parameters;
+
+use std::sync::Arc;
+
+use cofferdam::config::JobConfig;
+use cofferdam::guarantee::SinkContract;
+use cofferdam::id::VertexId;
+use cofferdam::job::{GraphError, Job};
+use cofferdam::state::key_group::KeyGroupCount;
+
+use crate::reference::Reference;
+
+pub use parameters::{Parameter, Parameters, parse_count, parse_duration};
+
+/// A job that every command knows by name.
+pub trait BuiltinJob: Sync {
+    /// The name that users write.
+    fn name(&self) -> &'static str;
+
+    /// What it does, in one line.
+    fn about(&self) -> &'static str;
+
+    /// What can be set.
+    fn parameters(&self) -> &'static [Parameter] {
+        &[]
+    }
+
+    /// The job over an input in memory, with its reference.
+    ///
+    /// # Errors
+    /// If a parameter or a line of the input is wrong, or the graph can not work.
+    fn case(&self, data: &CaseData, setup: &Setup) -> Result<Case, JobError>;
+}
+
+/// How a job is put together in one run. The mechanism stands in `config`.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// How the graph is laid out.
+    pub shape: Shape,
+    /// What its sinks promise.
+    pub sink: SinkContract,
+    /// Checkpoints and restarts.
+    pub config: JobConfig,
+    /// The job's own parameters.
+    pub parameters: Parameters,
+}
+
+/// How a graph is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Subtasks of each operator.
+    pub parallelism: usize,
+    /// The number of key groups; by default it follows from the parallelism.
+    pub key_groups: Option<KeyGroupCount>,
+}
+
+/// What the input of a case is made from.
+#[derive(Clone, Debug)]
+pub struct CaseData {
+    /// Where everything that is drawn comes from.
+    pub seed: u64,
+    /// How many records over all sources.
+    pub records: usize,
+    /// The lines of a user's file, with the header if there is one. Jobs without a file ignore it.
+    /// If there are not exactly `records` of them, they are taken in turn from a drawn start on.
+    pub lines: Option<Arc<[String]>>,
+}
+
+/// A job over an input in memory, and what must come of it.
+pub struct Case {
+    /// The job.
+    pub job: Job,
+    /// Its reference.
+    pub reference: Box<dyn Reference>,
+    /// The inputs, one a source; [`crate::reference::RecordId::source`] counts them.
+    pub inputs: Vec<CaseInput>,
+}
+
+/// The input of one source of a case.
+pub struct CaseInput {
+    /// The vertex that begins with the source.
+    pub vertex: VertexId,
+    /// How many records it has.
+    pub records: u64,
+    /// The record at an offset as people read it.
+    pub text: Box<dyn Fn(u64) -> String + Send + Sync>,
+    /// The offset of the record that stands at an encoded cursor; those behind it in the same read
+    /// follow one by one.
+    pub offset_at: fn(cursor: &[u8]) -> u64,
+}
+
+/// Why a built-in job can not be put together.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JobError {
+    /// The input is wrong; the text names the line.
+    #[error("{0}")]
+    Input(String),
+    /// A parameter that the job does not have.
+    #[error("job '{job}' has no parameter --{flag}")]
+    UnknownParameter {
+        /// The job.
+        job: &'static str,
+        /// The parameter.
+        flag: String,
+    },
+    /// A parameter with a value that can not be.
+    #[error("--{flag} {value}: {reason}")]
+    Parameter {
+        /// The parameter.
+        flag: &'static str,
+        /// What was given.
+        value: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The graph can not work.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+}
+
+/// Every built-in job, in the order in which they are listed for people.
+pub fn all() -> &'static [&'static dyn BuiltinJob] {
+    &[]
+}
+
+/// The job with this name.
+pub fn find(name: &str) -> Option<&'static dyn BuiltinJob> {
+    all().iter().copied().find(|job| job.name() == name)
+}

@@ -1,0 +1,69 @@
+//! Sequential references: what a job must come to, computed one record after the other in plain code
+//! that shares nothing with the operators but the types of rows and state and their encoding. They
+//! know neither tasks nor channels nor failures.
+
+use std::collections::BTreeMap;
+
+use cofferdam::state::codec;
+use serde::{Deserialize, Serialize};
+
+/// One source record of a job (ORACLES C10).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct RecordId {
+    /// Which source, from 0 in the order of [`crate::jobs::Case::inputs`].
+    pub source: u32,
+    /// The position in that source's input, from 0.
+    pub offset: u64,
+}
+
+/// How much a record brings about in a run without failures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Effects {
+    /// How often a cell of keyed state takes the record in, over all keyed operators and subtasks.
+    pub state: u32,
+    /// How many rows it triggers itself, over all sinks. Rows that a timer fires are not counted.
+    pub outputs: u32,
+}
+
+/// What a job comes to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Keyed state at the end, by operator uid and encoded key. A cell whose state is gone is absent.
+    pub cells: BTreeMap<(String, Vec<u8>), Vec<u8>>,
+    /// How often each encoded row is emitted, by sink uid.
+    pub outputs: BTreeMap<(String, Vec<u8>), u64>,
+    /// What idempotent sinks show at the end: the last encoded row, by sink uid and encoded row key.
+    pub tables: BTreeMap<(String, Vec<u8>), Vec<u8>>,
+}
+
+/// The sequential reference of one case.
+pub trait Reference: Send + Sync {
+    /// What `record` brings about in a run without failures.
+    fn effects(&self, record: RecordId) -> Effects;
+
+    /// What comes of applying exactly these records, once per occurrence, in this order. `None` if
+    /// this reference can only judge the whole input.
+    fn run(&self, applied: &[RecordId]) -> Option<Outcome>;
+
+    /// What comes of the whole input.
+    fn run_all(&self) -> Outcome;
+}
+
+impl Outcome {
+    /// Notes the final value of a cell.
+    pub(crate) fn cell<K: Serialize + ?Sized, V: Serialize>(
+        &mut self,
+        uid: &str,
+        key: &K,
+        value: &V,
+    ) {
+        self.cells.insert((uid.to_owned(), codec::encode(key)), codec::encode(value));
+    }
+
+    /// Notes one emitted row, and that it is now the row of `key` in the table.
+    pub(crate) fn row<K: Serialize + ?Sized, R: Serialize>(&mut self, uid: &str, key: &K, row: &R) {
+        let row = codec::encode(row);
+        *self.outputs.entry((uid.to_owned(), row.clone())).or_default() += 1;
+        self.tables.insert((uid.to_owned(), codec::encode(key)), row);
+    }
+}
