@@ -16,15 +16,21 @@ use crate::id::{AttemptId, CheckpointId, SubtaskIndex, TransactionId};
 use crate::message::TaskError;
 use crate::state::snapshot::PendingTransaction;
 
-/// A sink whose writes are visible at once ([`SinkContract::Plain`]) or upserts by key
-/// ([`SinkContract::Idempotent`]). The driver calls it where it may block.
+/// A sink whose writes are visible at once ([`SinkContract::Plain`]), are upserts by key
+/// ([`SinkContract::Idempotent`]) or go nowhere ([`SinkContract::Discard`]). The driver calls it where
+/// it may block.
 pub trait Sink: Clone + Send + 'static {
     /// The records it writes.
     type Record: Record;
 
-    /// Whether writing a record again changes nothing that a reader sees in the end.
-    fn is_idempotent(&self) -> bool {
-        false
+    /// What it promises: plain, idempotent, or discard. Two-phase takes a [`TransactionalSink`].
+    fn contract(&self) -> SinkContract {
+        SinkContract::Plain
+    }
+
+    /// What an upsert of `record` replaces: equal bytes for equal keys. Asked of idempotent sinks.
+    fn key_of(&self, _record: &Self::Record) -> Vec<u8> {
+        Vec::new()
     }
 
     /// Called first in every attempt.
@@ -151,6 +157,10 @@ pub enum SinkReply {
 pub trait ErasedSink: Send {
     /// What the sink promises.
     fn contract(&self) -> SinkContract;
+    /// As [`Sink::key_of`], of the record at `position`; empty for a sink that does not upsert.
+    fn key_of(&self, records: &Batch, position: usize) -> Vec<u8>;
+    /// Whether it is a [`TransactionalSink`].
+    fn has_transactions(&self) -> bool;
     /// Opens it.
     ///
     /// # Errors
@@ -177,7 +187,15 @@ pub(crate) struct Direct<S>(pub(crate) S);
 
 impl<S: Sink> ErasedSink for Direct<S> {
     fn contract(&self) -> SinkContract {
-        if self.0.is_idempotent() { SinkContract::Idempotent } else { SinkContract::Plain }
+        self.0.contract()
+    }
+
+    fn key_of(&self, records: &Batch, position: usize) -> Vec<u8> {
+        self.0.key_of(&records.records()[position])
+    }
+
+    fn has_transactions(&self) -> bool {
+        false
     }
 
     fn open(&mut self, place: &SinkPlace) -> Result<(), SinkError> {
@@ -210,6 +228,14 @@ pub(crate) struct Transactional<S>(pub(crate) S);
 impl<S: TransactionalSink> ErasedSink for Transactional<S> {
     fn contract(&self) -> SinkContract {
         SinkContract::TwoPhase
+    }
+
+    fn key_of(&self, _records: &Batch, _position: usize) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn has_transactions(&self) -> bool {
+        true
     }
 
     fn open(&mut self, place: &SinkPlace) -> Result<(), SinkError> {
