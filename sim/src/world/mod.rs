@@ -166,10 +166,7 @@ enum Event {
 impl World {
     /// A world at its beginning.
     pub fn new(plan: Rc<Plan>, decider: Decider) -> Self {
-        let mut external = External { fences: true, ..External::default() };
-        if plan.variant == Some(Variant::OldAttemptNotFenced) {
-            external.fences = false;
-        }
+        let mut external = External::new(plan.variant != Some(Variant::OldAttemptNotFenced));
         let graph = plan.job.graph();
         for vertex in 0..graph.vertices().len() {
             let vertex = VertexId::new(vertex as u32);

@@ -157,7 +157,7 @@ impl World {
         let what = carried(&element);
         let now = self.now;
         let most = plan.options.batch_records_max as usize;
-        let Some(slot) = self.slot_mut(to, attempt) else { return None };
+        let slot = self.slot_mut(to, attempt).filter(|slot| !matches!(slot.life, Life::Dead))?;
         let link = &mut slot.inputs[index.index()];
         let (element, origins) = match element {
             Element::Batch(records) => match link.join(now, most, records, origins) {
