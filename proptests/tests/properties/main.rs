@@ -1,0 +1,5 @@
+//! Property tests, one binary.
+
+mod codec;
+mod key_group;
+mod state;
