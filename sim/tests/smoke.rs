@@ -57,3 +57,17 @@ fn smoke() {
     }
     println!("{} runs, {} events, {:?}", 3 * n, events, start.elapsed());
 }
+
+#[test]
+fn stuck() {
+    let mut world = world(71, Mechanism::Aligned);
+    println!("{}", world.plan().options);
+    println!("{:?}", world.plan().faults);
+    world.run();
+    let trace = world.trace();
+    let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
+    for t in trace { let s = format!("{:?}", t.event); *kinds.entry(s.split([' ', '{']).next().unwrap().to_owned()).or_default() += 1; }
+    println!("{kinds:?} {}", world.events());
+    for t in trace.iter().take(400).rev().take(100).rev() { println!("{} {:?}", t.at, t.event); }
+    for t in trace.iter().rev().take(40).rev() { println!("{} {:?}", t.at, t.event); }
+}
