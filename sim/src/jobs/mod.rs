@@ -2,16 +2,28 @@
 //! They know neither the simulator nor the runtime: a job is a graph over sources and sinks that it
 //! is given.
 
+mod ends;
+mod keyed_count;
+mod lines;
 mod parameters;
+mod random_graph;
+pub mod row;
+mod running;
+pub mod seconds;
+pub mod smoke_alarm;
+mod sums;
+mod wordcount;
 
 use std::sync::Arc;
 
 use cofferdam::config::JobConfig;
+use cofferdam::element::Record;
 use cofferdam::guarantee::SinkContract;
 use cofferdam::id::VertexId;
 use cofferdam::job::{GraphError, Job};
 use cofferdam::state::key_group::KeyGroupCount;
 
+use crate::jobs::ends::Share;
 use crate::reference::Reference;
 
 pub use parameters::{Parameter, Parameters, parse_count, parse_duration};
@@ -93,6 +105,20 @@ pub struct CaseInput {
     pub offset_at: fn(cursor: &[u8]) -> u64,
 }
 
+impl CaseInput {
+    /// The inputs of a job whose sources read `lists`, in the order of the sources.
+    pub(crate) fn of<T: Record>(job: &Job, lists: Vec<Arc<[T]>>) -> Vec<Self> {
+        let sources = job.graph().vertices().iter().enumerate().filter(|(_, v)| v.is_source);
+        let inputs = sources.zip(lists).map(|((vertex, _), list)| Self {
+            vertex: VertexId::new(vertex as u32),
+            records: list.len() as u64,
+            text: Box::new(move |offset| format!("{:?}", list[offset as usize])),
+            offset_at: Share::offset_at,
+        });
+        inputs.collect()
+    }
+}
+
 /// Why a built-in job can not be put together.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JobError {
@@ -124,7 +150,16 @@ pub enum JobError {
 
 /// Every built-in job, in the order in which they are listed for people.
 pub fn all() -> &'static [&'static dyn BuiltinJob] {
-    &[]
+    &[
+        &wordcount::WordCount,
+        &keyed_count::KeyedCount,
+        &sums::RollingSum,
+        &smoke_alarm::SmokeAlarm,
+        &sums::AdBilling,
+        &sums::Seen,
+        &sums::Max,
+        &random_graph::RandomGraph,
+    ]
 }
 
 /// The job with this name.
