@@ -2,7 +2,11 @@
 
 pub mod barrier;
 pub mod config;
+pub mod connector;
 pub mod coordinator;
+pub mod drive;
+#[cfg(feature = "threads")]
+mod durable;
 pub mod element;
 pub mod graph;
 pub mod guarantee;
@@ -10,7 +14,10 @@ pub mod id;
 pub mod job;
 pub mod message;
 pub mod operator;
+#[cfg(feature = "threads")]
+pub mod runtime;
 pub mod state;
 pub mod storage;
 pub mod task;
 pub mod time;
+pub mod trace;

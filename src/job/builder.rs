@@ -269,7 +269,7 @@ impl<S: Segment> Stream<S> {
         self.keyed(ByRef(key_of))
     }
 
-    /// Ends the stream in a sink whose writes are visible at once or upserts.
+    /// Ends the stream in a sink whose writes are visible at once, are upserts, or go nowhere.
     pub fn sink<K: Sink<Record = S::Out>>(self, uid: &str, sink: K) {
         self.end(uid, Box::new(Direct(sink)));
     }
@@ -448,10 +448,14 @@ fn check_mechanism(
             let uid = vertex.name.to_string();
             return Err(GraphError::NotReplayable { uid, mechanism });
         }
-        if let Some(sink) = &parts.sink
-            && sink.sink.contract() == SinkContract::TwoPhase
-            && !mechanism.takes_checkpoints()
-        {
+        let Some(sink) = &parts.sink else { continue };
+        if sink.sink.contract() != SinkContract::TwoPhase {
+            continue;
+        }
+        if !sink.sink.has_transactions() {
+            return Err(GraphError::NoTransactions(sink.uid.to_string()));
+        }
+        if !mechanism.takes_checkpoints() {
             return Err(GraphError::NothingCommits(sink.uid.to_string()));
         }
     }

@@ -126,6 +126,9 @@ pub enum GraphError {
          use a plain sink or a stronger guarantee"
     )]
     NothingCommits(String),
+    /// A contract that the sink has no means to keep.
+    #[error("the sink '{0}' says that it is two-phase: end the stream with transactional_sink")]
+    NoTransactions(String),
 }
 
 impl Job {

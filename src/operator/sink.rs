@@ -16,15 +16,21 @@ use crate::id::{AttemptId, CheckpointId, SubtaskIndex, TransactionId};
 use crate::message::TaskError;
 use crate::state::snapshot::PendingTransaction;
 
-/// A sink whose writes are visible at once ([`SinkContract::Plain`]) or upserts by key
-/// ([`SinkContract::Idempotent`]). The driver calls it where it may block.
+/// A sink whose writes are visible at once ([`SinkContract::Plain`]), are upserts by key
+/// ([`SinkContract::Idempotent`]) or go nowhere ([`SinkContract::Discard`]). The driver calls it where
+/// it may block.
 pub trait Sink: Clone + Send + 'static {
     /// The records it writes.
     type Record: Record;
 
-    /// Whether writing a record again changes nothing that a reader sees in the end.
-    fn is_idempotent(&self) -> bool {
-        false
+    /// What it promises: plain, idempotent, or discard. Two-phase takes a [`TransactionalSink`].
+    fn contract(&self) -> SinkContract {
+        SinkContract::Plain
+    }
+
+    /// What an upsert of `record` replaces: equal bytes for equal keys. Asked of idempotent sinks.
+    fn key_of(&self, _record: &Self::Record) -> Vec<u8> {
+        Vec::new()
     }
 
     /// Called first in every attempt.
@@ -151,6 +157,10 @@ pub enum SinkReply {
 pub trait ErasedSink: Send {
     /// What the sink promises.
     fn contract(&self) -> SinkContract;
+    /// As [`Sink::key_of`], of the record at `position`; empty for a sink that does not upsert.
+    fn key_of(&self, records: &Batch, position: usize) -> Vec<u8>;
+    /// Whether it is a [`TransactionalSink`].
+    fn has_transactions(&self) -> bool;
     /// Opens it.
     ///
     /// # Errors
@@ -177,7 +187,15 @@ pub(crate) struct Direct<S>(pub(crate) S);
 
 impl<S: Sink> ErasedSink for Direct<S> {
     fn contract(&self) -> SinkContract {
-        if self.0.is_idempotent() { SinkContract::Idempotent } else { SinkContract::Plain }
+        self.0.contract()
+    }
+
+    fn key_of(&self, records: &Batch, position: usize) -> Vec<u8> {
+        self.0.key_of(&records.records()[position])
+    }
+
+    fn has_transactions(&self) -> bool {
+        false
     }
 
     fn open(&mut self, place: &SinkPlace) -> Result<(), SinkError> {
@@ -212,6 +230,14 @@ impl<S: TransactionalSink> ErasedSink for Transactional<S> {
         SinkContract::TwoPhase
     }
 
+    fn key_of(&self, _records: &Batch, _position: usize) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn has_transactions(&self) -> bool {
+        true
+    }
+
     fn open(&mut self, place: &SinkPlace) -> Result<(), SinkError> {
         self.0.open(place)
     }
@@ -242,7 +268,7 @@ impl<S: TransactionalSink> ErasedSink for Transactional<S> {
 
 /// The machine of a sink subtask.
 #[derive(Clone, Debug)]
-pub(crate) enum SinkMachine {
+pub enum SinkMachine {
     /// Plain, idempotent and discarding sinks: write at once, flush before acknowledging.
     Direct,
     /// Two-phase sinks.
@@ -251,7 +277,7 @@ pub(crate) enum SinkMachine {
 
 /// The transactions of a two-phase sink subtask.
 #[derive(Clone, Debug)]
-pub(crate) struct TwoPhase {
+pub struct TwoPhase {
     /// The next transaction to open.
     next: TransactionId,
     /// The open transaction; none before the first record after a barrier.
@@ -339,6 +365,22 @@ impl SinkMachine {
             Self::TwoPhase(two_phase) => {
                 two_phase.committing.retain(|pending| pending.transaction != transaction);
             }
+        }
+    }
+
+    /// Whether a transaction is prepared, or being prepared, and its checkpoint not complete.
+    pub fn has_pre_committed(&self) -> bool {
+        match self {
+            Self::Direct => false,
+            Self::TwoPhase(two_phase) => !two_phase.pending.is_empty(),
+        }
+    }
+
+    /// Whether a commit was asked for and is not confirmed.
+    pub fn is_committing(&self) -> bool {
+        match self {
+            Self::Direct => false,
+            Self::TwoPhase(two_phase) => !two_phase.committing.is_empty(),
         }
     }
 

@@ -232,7 +232,7 @@ pub fn assign_splits(
 
 /// The machine of a source subtask.
 #[derive(Clone)]
-pub(crate) struct SourceMachine {
+pub struct SourceMachine {
     splits: Vec<SplitProgress>,
     phase: SourcePhase,
     turn: usize,
@@ -289,8 +289,16 @@ impl SourceMachine {
         }
     }
 
+    /// Whether read records wait for their positions to be reserved.
+    pub fn is_reserving(&self) -> bool {
+        match self.phase {
+            SourcePhase::AwaitingReservation { .. } => true,
+            SourcePhase::Idle | SourcePhase::AwaitingRead | SourcePhase::Ended => false,
+        }
+    }
+
     /// The cursors behind the last emitted records.
-    pub(crate) fn state(&self) -> SourceState {
+    pub fn state(&self) -> SourceState {
         SourceState { splits: self.splits.iter().map(|split| split.state.clone()).collect() }
     }
 

@@ -181,14 +181,36 @@ impl Task {
         !self.snapshots.is_empty()
     }
 
-    /// The checkpoint whose barriers are being collected.
-    pub fn aligning(&self) -> Option<CheckpointId> {
-        self.handler.pending()
+    /// Whether some barriers of a checkpoint have come and others are awaited.
+    pub fn is_collecting_barriers(&self) -> bool {
+        self.handler.is_collecting()
     }
 
     /// Its fused operators.
     pub fn stage(&self) -> &dyn Stage {
         self.stage.as_ref()
+    }
+
+    /// Where its sink stands, if it has one.
+    pub fn sink(&self) -> Option<&SinkMachine> {
+        self.sink.as_ref()
+    }
+
+    /// Where its source stands, if it has one.
+    pub fn source(&self) -> Option<&SourceMachine> {
+        self.source.as_ref()
+    }
+
+    /// The task's state as a snapshot at this moment would hold it.
+    pub fn capture(&mut self, checkpoint: CheckpointId) -> TaskSnapshot {
+        TaskSnapshot {
+            checkpoint,
+            task: self.subtask.task,
+            finished: self.phase == Phase::AwaitingFinalCheckpoint,
+            operators: self.stage.snapshot(),
+            source: self.source.as_ref().map(SourceMachine::state),
+            transactions: self.sink.as_ref().map(SinkMachine::transactions).unwrap_or_default(),
+        }
     }
 
     /// The next thing to do; to be asked until there is none.
@@ -202,6 +224,12 @@ impl Task {
         self.outlet.flush(&mut self.outputs);
     }
 
+    /// Has the operators handle records, from wherever they come, and sends on what they emit.
+    pub fn process(&mut self, records: Batch) {
+        let out = self.stage.process(records);
+        self.send_on(out);
+    }
+
     /// An element has come on a channel.
     ///
     /// # Panics
@@ -212,10 +240,7 @@ impl Task {
         }
         assert!(!self.is_blocked(channel), "{channel} of {} is blocked", self.id());
         match element {
-            Element::Batch(batch) => {
-                let out = self.stage.process(batch);
-                self.send_on(out);
-            }
+            Element::Batch(records) => self.process(records),
             Element::Watermark(watermark) => {
                 if let Some(lowest) = self.gate.handle_watermark(channel, watermark) {
                     self.advance_watermark(lowest);
@@ -358,8 +383,7 @@ impl Task {
                 self.outputs.push_back(TaskOutput::Store(StoreRequest::Put { key, value }));
             }
             SourceStep::Emit(records) => {
-                let out = self.stage.process(records);
-                self.send_on(out);
+                self.process(records);
                 let source = self.source.as_mut().expect("only a source emits");
                 if let Some(watermark) = source.advance_watermark() {
                     self.advance_watermark(watermark);
@@ -462,14 +486,17 @@ impl Task {
 
     fn handle_aborted(&mut self, checkpoint: CheckpointId) {
         self.snapshots.remove(&checkpoint);
-        if self.latest.is_none_or(|latest| latest < checkpoint) {
+        if self.handler.is_pending(checkpoint) {
+            self.latest = self.latest.max(Some(checkpoint));
+            self.handler.abort(checkpoint, &mut self.actions);
+            self.act();
+            self.outlet.broadcast(Element::Cancel(checkpoint), &mut self.outputs);
+        } else if self.latest.is_none_or(|latest| latest < checkpoint) {
             self.aborted.insert(checkpoint);
             if self.aborted.len() > ABORTED_REMEMBERED_MAX {
                 self.aborted.pop_first();
             }
         }
-        self.handler.abort(checkpoint, &mut self.actions);
-        self.act();
     }
 
     /// Carries out what the barrier handler has decided, in order.
@@ -502,15 +529,8 @@ impl Task {
         self.aborted.retain(|aborted| *aborted > checkpoint);
         self.outlet.broadcast(Element::Barrier(checkpoint), &mut self.outputs);
         let prepare = self.sink.as_mut().and_then(|sink| sink.pre_commit(checkpoint));
-        let finished = self.phase == Phase::AwaitingFinalCheckpoint;
-        let snapshot = TaskSnapshot {
-            checkpoint,
-            task: self.subtask.task,
-            finished,
-            operators: self.stage.snapshot(),
-            source: self.source.as_ref().map(SourceMachine::state),
-            transactions: self.sink.as_ref().map(SinkMachine::transactions).unwrap_or_default(),
-        };
+        let snapshot = self.capture(checkpoint);
+        let finished = snapshot.finished;
         let awaits = if prepare.is_some() { Awaits::StoreAndSink } else { Awaits::Store };
         self.snapshots.insert(checkpoint, Snapshotting { awaits, state: None, finished });
         self.outputs.extend(prepare.map(TaskOutput::Sink));

@@ -1,0 +1,237 @@
+//! The external systems behind the sinks, as a model: what a reader of committed data would see, with
+//! the origin of every row. They outlive every crash; rows that were not flushed do not outlive their
+//! worker. An older attempt is fenced as soon as a newer one has opened the same sink subtask.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cofferdam::guarantee::SinkContract;
+use cofferdam::id::{AttemptId, SubtaskIndex, TransactionId, VertexId};
+use cofferdam::trace::Origin;
+
+/// A written row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Where it comes from.
+    pub origin: Origin,
+    /// The attempt that wrote it.
+    pub attempt: AttemptId,
+    /// The row in the checkpoint encoding.
+    pub bytes: Arc<[u8]>,
+    /// The row's key, where rows replace each other.
+    pub key: Option<Arc<[u8]>>,
+}
+
+/// All external systems of a job.
+#[derive(Clone, Debug, Default)]
+pub struct External {
+    sinks: BTreeMap<VertexId, SinkModel>,
+    /// Whether older attempts are refused; a broken variant turns it off.
+    pub fences: bool,
+}
+
+/// The system behind one sink vertex.
+#[derive(Clone, Debug)]
+struct SinkModel {
+    contract: SinkContract,
+    openers: BTreeMap<SubtaskIndex, AttemptId>,
+    /// Rows that are visible, by subtask in the order of writing; those behind `flushed` are not
+    /// durable yet.
+    visible: BTreeMap<SubtaskIndex, Written>,
+    transactions: BTreeMap<TransactionId, Transaction>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Written {
+    rows: Vec<Row>,
+    flushed: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Transaction {
+    state: TransactionState,
+    rows: Vec<Row>,
+}
+
+/// Where a transaction stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransactionState {
+    /// It takes rows.
+    Open,
+    /// It can be committed.
+    Prepared,
+    /// It is visible.
+    Committed,
+}
+
+/// What the external system answers to a request that it refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// A newer attempt has taken over.
+    Fenced,
+    /// There is no such transaction to commit: it was rolled back, or never prepared.
+    NoSuchTransaction,
+}
+
+impl External {
+    /// Adds the system behind a sink vertex.
+    pub fn add(&mut self, vertex: VertexId, contract: SinkContract) {
+        self.sinks.insert(
+            vertex,
+            SinkModel {
+                contract,
+                openers: BTreeMap::new(),
+                visible: BTreeMap::new(),
+                transactions: BTreeMap::new(),
+            },
+        );
+    }
+
+    /// A new attempt opens a sink subtask.
+    pub fn open(&mut self, vertex: VertexId, subtask: SubtaskIndex, attempt: AttemptId) {
+        self.sink(vertex).openers.insert(subtask, attempt);
+    }
+
+    /// Writes rows.
+    ///
+    /// # Errors
+    /// If a newer attempt has opened the subtask.
+    pub fn write(
+        &mut self,
+        vertex: VertexId,
+        subtask: SubtaskIndex,
+        attempt: AttemptId,
+        transaction: Option<TransactionId>,
+        rows: Vec<Row>,
+    ) -> Result<(), Refusal> {
+        self.check(vertex, subtask, attempt)?;
+        let sink = self.sink(vertex);
+        match transaction {
+            Some(transaction) => {
+                let open = Transaction { state: TransactionState::Open, rows: Vec::new() };
+                sink.transactions.entry(transaction).or_insert(open).rows.extend(rows);
+            }
+            None if sink.contract == SinkContract::Discard => {}
+            None => sink.visible.entry(subtask).or_default().rows.extend(rows),
+        }
+        Ok(())
+    }
+
+    /// Makes a subtask's rows durable.
+    ///
+    /// # Errors
+    /// As [`External::write`].
+    pub fn flush(
+        &mut self,
+        vertex: VertexId,
+        subtask: SubtaskIndex,
+        attempt: AttemptId,
+    ) -> Result<(), Refusal> {
+        self.check(vertex, subtask, attempt)?;
+        let written = self.sink(vertex).visible.entry(subtask).or_default();
+        written.flushed = written.rows.len();
+        Ok(())
+    }
+
+    /// Makes a transaction durable.
+    ///
+    /// # Errors
+    /// As [`External::write`].
+    pub fn prepare(
+        &mut self,
+        transaction: TransactionId,
+        attempt: AttemptId,
+    ) -> Result<(), Refusal> {
+        self.check(transaction.vertex, transaction.subtask, attempt)?;
+        let sink = self.sink(transaction.vertex);
+        let prepared = sink.transactions.get_mut(&transaction).ok_or(Refusal::NoSuchTransaction)?;
+        if prepared.state == TransactionState::Open {
+            prepared.state = TransactionState::Prepared;
+        }
+        Ok(())
+    }
+
+    /// Makes a transaction visible; says whether it was before.
+    ///
+    /// # Errors
+    /// As [`External::write`]; also if it is not prepared.
+    pub fn commit(
+        &mut self,
+        transaction: TransactionId,
+        attempt: AttemptId,
+    ) -> Result<bool, Refusal> {
+        self.check(transaction.vertex, transaction.subtask, attempt)?;
+        let sink = self.sink(transaction.vertex);
+        let committed = sink.transactions.get_mut(&transaction).ok_or(Refusal::NoSuchTransaction)?;
+        match committed.state {
+            TransactionState::Committed => Ok(true),
+            TransactionState::Open => Err(Refusal::NoSuchTransaction),
+            TransactionState::Prepared => {
+                committed.state = TransactionState::Committed;
+                let rows = std::mem::take(&mut committed.rows);
+                let visible = sink.visible.entry(transaction.subtask).or_default();
+                visible.rows.extend(rows);
+                visible.flushed = visible.rows.len();
+                Ok(false)
+            }
+        }
+    }
+
+    /// Rolls back what attempts before `attempt` left open or prepared in a subtask.
+    ///
+    /// # Errors
+    /// As [`External::write`].
+    pub fn abort_dangling(
+        &mut self,
+        vertex: VertexId,
+        subtask: SubtaskIndex,
+        attempt: AttemptId,
+    ) -> Result<Vec<TransactionId>, Refusal> {
+        self.check(vertex, subtask, attempt)?;
+        let sink = self.sink(vertex);
+        let dangling = sink.transactions.iter().filter(|(id, transaction)| {
+            id.subtask == subtask
+                && id.attempt < attempt
+                && transaction.state != TransactionState::Committed
+        });
+        let dangling: Vec<_> = dangling.map(|(id, _)| *id).collect();
+        for transaction in &dangling {
+            sink.transactions.remove(transaction);
+        }
+        Ok(dangling)
+    }
+
+    /// The rows of a subtask that its worker's death would lose.
+    pub fn unflushed(&mut self, vertex: VertexId, subtask: SubtaskIndex) -> usize {
+        self.sink(vertex).visible.get(&subtask).map_or(0, |w| w.rows.len() - w.flushed)
+    }
+
+    /// Loses the last `rows` rows of a subtask.
+    pub fn lose(&mut self, vertex: VertexId, subtask: SubtaskIndex, rows: usize) {
+        if let Some(written) = self.sink(vertex).visible.get_mut(&subtask) {
+            written.rows.truncate(written.rows.len() - rows);
+        }
+    }
+
+    /// What a reader of committed data sees in a sink, in no order that means anything.
+    pub fn visible(&self, vertex: VertexId) -> impl Iterator<Item = &Row> {
+        self.sinks[&vertex].visible.values().flat_map(|written| &written.rows)
+    }
+
+    fn sink(&mut self, vertex: VertexId) -> &mut SinkModel {
+        self.sinks.get_mut(&vertex).expect("every sink vertex was added at the start")
+    }
+
+    fn check(
+        &self,
+        vertex: VertexId,
+        subtask: SubtaskIndex,
+        attempt: AttemptId,
+    ) -> Result<(), Refusal> {
+        let opener = self.sinks[&vertex].openers.get(&subtask);
+        match opener {
+            Some(opener) if *opener > attempt && self.fences => Err(Refusal::Fenced),
+            Some(_) | None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The options of one run, all drawn from its seed: some runs have no faults of a kind, some have
+//! many ("swarm"), since faults that are always there hide what happens without them.
+
+use std::fmt;
+use std::time::Duration;
+
+use cofferdam::config::{JobConfig, RestartStrategy};
+use cofferdam::guarantee::Mechanism;
+use serde::{Deserialize, Serialize};
+
+use crate::dice::{Dice, Purpose};
+
+/// How many faults a run gets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FaultProfile {
+    /// None at all.
+    None,
+    /// Kinds and numbers drawn from the seed.
+    #[default]
+    Default,
+    /// As default, but every kind is there and there are more of them.
+    Full,
+}
+
+/// Everything that is drawn before a run begins. Times are in microseconds of virtual time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Options {
+    /// How many subtasks each operator has.
+    pub parallelism: usize,
+    /// How many key groups.
+    pub key_groups: u32,
+    /// How many source records in all.
+    pub records: usize,
+    /// How many workers share the tasks.
+    pub workers: usize,
+    /// How many batches a channel holds.
+    pub channel_batches: usize,
+    /// The most records that are read, and travel, together; most batches hold one.
+    pub batch_records_max: u64,
+    /// Batches reach operators whole and not record by record.
+    pub whole_batches: bool,
+    /// The time between two checkpoints.
+    pub checkpoint_interval_us: u64,
+    /// The least pause between them.
+    pub checkpoint_pause_us: u64,
+    /// The time after which a checkpoint is given up.
+    pub checkpoint_timeout_us: u64,
+    /// How many may fail in a row.
+    pub checkpoint_failures: u32,
+    /// How many are kept.
+    pub checkpoints_retained: usize,
+    /// The greatest delay of a channel.
+    pub channel_delay_us: u64,
+    /// The greatest time that a step of a task takes.
+    pub step_us: u64,
+    /// The greatest delay of a message between coordinator and task.
+    pub message_delay_us: u64,
+    /// The greatest delay of the store and of external systems.
+    pub external_delay_us: u64,
+    /// The greatest time until a crash is noticed.
+    pub detection_us: u64,
+    /// The greatest time that a task takes to start.
+    pub start_us: u64,
+    /// Crashes of tasks.
+    pub task_crashes: u64,
+    /// Crashes of workers.
+    pub worker_crashes: u64,
+    /// Crashes of the coordinator.
+    pub coordinator_crashes: u64,
+    /// Notices that are lost, of 1000.
+    pub notices_lost_permille: u64,
+    /// Notices that are late, of 1000.
+    pub notices_late_permille: u64,
+    /// Notices that come twice, of 1000.
+    pub notices_doubled_permille: u64,
+    /// Writes that take long, of 1000.
+    pub store_slow_permille: u64,
+    /// Writes that fail, of 1000.
+    pub store_failed_permille: u64,
+    /// Writes with an unknown outcome, of 1000.
+    pub store_unknown_permille: u64,
+    /// Tasks that go on after they were told to stop, of 1000.
+    pub zombies_permille: u64,
+    /// When faults stop.
+    pub faults_until_us: u64,
+}
+
+impl Options {
+    /// Draws the options of a run of `records` records.
+    pub fn draw(seed: u64, records: usize, profile: FaultProfile) -> Self {
+        let dice = &mut Dice::new(seed, Purpose::Options);
+        let checkpoint_interval_us = dice.between(300, 4_000);
+        let mut options = Self {
+            parallelism: dice.between(1, 3) as usize,
+            key_groups: *dice.pick(&[3, 4, 8, 16, 128]),
+            records,
+            workers: dice.between(1, 3) as usize,
+            channel_batches: dice.between(1, 6) as usize,
+            batch_records_max: *dice.pick(&[1, 1, 2, 4]),
+            whole_batches: dice.chance(250),
+            checkpoint_interval_us,
+            checkpoint_pause_us: *dice.pick(&[0, 0, 200, 2_000]),
+            checkpoint_timeout_us: *dice.pick(&[3_000, 20_000, 100_000]),
+            checkpoint_failures: *dice.pick(&[0, 1, 3, 100]),
+            checkpoints_retained: dice.between(1, 3) as usize,
+            channel_delay_us: *dice.pick(&[5, 50, 400]),
+            step_us: *dice.pick(&[2, 10, 60]),
+            message_delay_us: *dice.pick(&[10, 100, 800]),
+            external_delay_us: *dice.pick(&[20, 200, 1_500]),
+            detection_us: *dice.pick(&[50, 500, 3_000]),
+            start_us: *dice.pick(&[10, 100, 1_000]),
+            task_crashes: 0,
+            worker_crashes: 0,
+            coordinator_crashes: 0,
+            notices_lost_permille: 0,
+            notices_late_permille: 0,
+            notices_doubled_permille: 0,
+            store_slow_permille: 0,
+            store_failed_permille: 0,
+            store_unknown_permille: 0,
+            zombies_permille: 0,
+            faults_until_us: dice.between(5_000, 60_000),
+        };
+        match profile {
+            FaultProfile::None => options.faults_until_us = 0,
+            FaultProfile::Default => options.draw_faults(dice, 500),
+            FaultProfile::Full => options.draw_faults(dice, 1000),
+        }
+        options
+    }
+
+    /// Each kind of fault is there in `kinds_permille` of 1000 runs.
+    fn draw_faults(&mut self, dice: &mut Dice, kinds_permille: u64) {
+        let mut kind = |usual: &[u64]| {
+            let amount = *dice.pick(usual);
+            if dice.chance(kinds_permille) { amount } else { 0 }
+        };
+        self.worker_crashes = kind(&[1, 1, 2]);
+        self.coordinator_crashes = kind(&[1, 1, 2]);
+        self.notices_lost_permille = kind(&[50, 300, 800]);
+        self.notices_late_permille = kind(&[50, 300, 800]);
+        self.notices_doubled_permille = kind(&[50, 300]);
+        self.store_slow_permille = kind(&[50, 300]);
+        self.store_failed_permille = kind(&[20, 100]);
+        self.store_unknown_permille = kind(&[20, 100]);
+        self.zombies_permille = kind(&[200, 700]);
+        // Most runs crash a task: a run without any crash tells little.
+        self.task_crashes = dice.between(0, 4);
+    }
+
+    /// What the coordinator and the tasks are told.
+    pub fn job_config(&self, mechanism: Mechanism) -> JobConfig {
+        JobConfig {
+            mechanism,
+            checkpoint_interval: Duration::from_micros(self.checkpoint_interval_us),
+            checkpoint_pause_min: Duration::from_micros(self.checkpoint_pause_us),
+            checkpoint_timeout: Duration::from_micros(self.checkpoint_timeout_us),
+            checkpoint_failures_tolerable: self.checkpoint_failures,
+            checkpoints_retained: self.checkpoints_retained,
+            restart: RestartStrategy::FixedDelay {
+                attempts: u32::MAX,
+                delay: Duration::from_micros(500),
+            },
+            batch_records: self.batch_records_max as usize,
+            reservation_records: self.batch_records_max as usize,
+            channel_batches: self.channel_batches,
+        }
+    }
+}
+
+impl fmt::Display for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = toml::to_string(self).expect("numbers and flags become TOML");
+        f.write_str(text.trim_end())
+    }
+}

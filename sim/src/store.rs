@@ -1,0 +1,68 @@
+//! The durable store, as a model: bytes by key that outlive every crash, and checks on reading them
+//! back.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cofferdam::coordinator::Recovered;
+use cofferdam::id::{AttemptId, CheckpointId};
+use cofferdam::state::codec::{self, Kind};
+use cofferdam::state::snapshot::{SourceState, TaskState};
+use cofferdam::storage::{CheckpointMetadata, StateHandle, StoreKey};
+
+/// The bytes that are durable.
+#[derive(Clone, Debug, Default)]
+pub struct Store {
+    values: BTreeMap<StoreKey, Arc<[u8]>>,
+}
+
+impl Store {
+    /// Writes all of `bytes`.
+    pub fn put(&mut self, key: StoreKey, bytes: Arc<[u8]>) -> StateHandle {
+        let handle = StateHandle::of(key, &bytes);
+        self.values.insert(key, bytes);
+        handle
+    }
+
+    /// Removes a checkpoint with all its parts.
+    pub fn discard(&mut self, checkpoint: CheckpointId) {
+        self.values.retain(|key, _| match key {
+            StoreKey::State { checkpoint: of, .. } | StoreKey::Metadata(of) => *of != checkpoint,
+            StoreKey::Reservation { .. } | StoreKey::Attempt => true,
+        });
+    }
+
+    /// What a new coordinator finds. Metadata that was cut in the middle of writing was never
+    /// confirmed to anybody and does not count.
+    pub fn recovered(&self) -> Recovered {
+        let checkpoints = self.values.iter().filter_map(|(key, bytes)| match key {
+            StoreKey::Metadata(_) => {
+                codec::open::<CheckpointMetadata>(Kind::Metadata, bytes).ok()
+            }
+            StoreKey::State { .. } | StoreKey::Reservation { .. } | StoreKey::Attempt => None,
+        });
+        let attempt = self.values.get(&StoreKey::Attempt);
+        Recovered {
+            checkpoints: checkpoints.collect(),
+            attempt: attempt.and_then(|b| codec::open::<AttemptId>(Kind::Attempt, b).ok()),
+        }
+    }
+
+    /// A task's part of a checkpoint.
+    ///
+    /// # Errors
+    /// If it is not there or not whole; the text says which.
+    pub fn state(&self, handle: &StateHandle) -> Result<TaskState, String> {
+        let bytes = self.values.get(&handle.key).ok_or(format!("{} is missing", handle.key))?;
+        if !handle.matches(bytes) {
+            return Err(format!("{} is corrupt", handle.key));
+        }
+        codec::open(Kind::State, bytes).map_err(|error| format!("{}: {error}", handle.key))
+    }
+
+    /// A source's reserved positions.
+    pub fn reservation(&self, key: &StoreKey) -> Option<SourceState> {
+        let bytes = self.values.get(key)?;
+        codec::open(Kind::Reservation, bytes).ok()
+    }
+}

@@ -1,0 +1,3 @@
+//! Sources and sinks that come with the engine.
+
+pub mod memory;

@@ -1,0 +1,236 @@
+//! The life of one checkpoint: trigger, parts, metadata, completion or abortion.
+
+use super::pending::{Finalization, InFlight, MetadataPut, PendingCheckpoint};
+use super::{
+    Coordinator, CoordinatorNote, CoordinatorOutput, FailureCause, Phase, STORE_RETRY_DELAY,
+};
+use crate::id::{AttemptId, CheckpointId, TaskId};
+use crate::message::{AbortReason, ToTask};
+use crate::storage::{
+    CheckpointMetadata, StateHandle, StoreKey, StoreOutcome, StoreRequest, StoreValue,
+};
+use crate::time::Instant;
+
+impl Coordinator {
+    /// Whether a checkpoint may begin when it is due: a due one waits for the one in flight.
+    pub(super) fn may_trigger(&self) -> bool {
+        self.config.mechanism.takes_checkpoints() && self.in_flight.is_none()
+    }
+
+    /// Begins a checkpoint: id, timeout, then the sources (rule 40). Called in the phase `Running`,
+    /// where every task is able to take part (rule 39).
+    pub(super) fn trigger(&mut self, now: Instant) {
+        let checkpoint = self.checkpoint_next;
+        self.checkpoint_next = checkpoint.next();
+        self.phase = Phase::Running { trigger_at: now + self.interval() };
+        self.in_flight = Some(InFlight::AwaitingAcks(PendingCheckpoint::new(
+            checkpoint,
+            self.attempt,
+            self.plan.tasks,
+            now,
+            now + self.config.checkpoint_timeout,
+        )));
+        self.stats.checkpoints_triggered += 1;
+        self.note(CoordinatorNote::CheckpointTriggered(checkpoint));
+        for source in self.plan.sources.clone() {
+            self.send(source, ToTask::Trigger(checkpoint));
+        }
+    }
+
+    /// A task's part is durable. One that nobody waits for is discarded (rule 47).
+    pub(super) fn acknowledge(
+        &mut self,
+        task: TaskId,
+        checkpoint: CheckpointId,
+        state: StateHandle,
+        finished: bool,
+    ) {
+        match &mut self.in_flight {
+            Some(InFlight::AwaitingAcks(pending)) if pending.checkpoint == checkpoint => {
+                // A duplicate or a wrong handle changes nothing; if the part never comes, the
+                // checkpoint expires.
+                let _ = pending.acknowledge(task, state, finished);
+            }
+            Some(InFlight::AwaitingAcks(_) | InFlight::AwaitingMetadata(_)) | None => {
+                self.discard_stray(self.attempt, checkpoint);
+            }
+        }
+    }
+
+    /// Discards what a late acknowledgement brought, unless it may belong to a checkpoint that
+    /// counts: one that is complete or in flight, or one of an earlier coordinator, whose ids may
+    /// be in use again.
+    pub(super) fn discard_stray(&mut self, attempt: AttemptId, checkpoint: CheckpointId) {
+        let is_own = self.attempt_recovered < attempt && attempt <= self.attempt;
+        let is_over = checkpoint < self.checkpoint_next
+            && self.pending() != Some(checkpoint)
+            && !self.completed.contains(checkpoint);
+        if self.phase != Phase::Ended && is_own && is_over {
+            self.discard(checkpoint);
+        }
+    }
+
+    /// A task can not take its part: nobody's helps any more (rule 52).
+    pub(super) fn decline(&mut self, checkpoint: CheckpointId, reason: AbortReason) {
+        if let Some(InFlight::AwaitingAcks(pending)) = &self.in_flight
+            && pending.checkpoint == checkpoint
+        {
+            self.abort(checkpoint, reason);
+        }
+    }
+
+    /// Takes the step that the checkpoint in flight is ready for, if any.
+    pub(super) fn advance_checkpoint(&mut self, now: Instant) {
+        match &self.in_flight {
+            Some(InFlight::AwaitingAcks(pending)) => {
+                if let Some(metadata) = pending.metadata(&self.job) {
+                    let triggered_at = pending.triggered_at;
+                    self.put_metadata(Finalization {
+                        metadata,
+                        triggered_at,
+                        put: MetadataPut::First,
+                    });
+                } else if pending.expires_at <= now {
+                    let checkpoint = pending.checkpoint;
+                    self.abort(checkpoint, AbortReason::Expired);
+                }
+            }
+            Some(InFlight::AwaitingMetadata(finalization)) => {
+                if let MetadataPut::AwaitingRetry { at } = finalization.put
+                    && at <= now
+                {
+                    let finalization = finalization.clone();
+                    self.put_metadata(Finalization { put: MetadataPut::Again, ..finalization });
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// Writes the metadata: once it is durable the checkpoint is complete.
+    fn put_metadata(&mut self, finalization: Finalization) {
+        let metadata = finalization.metadata.clone();
+        let key = StoreKey::Metadata(metadata.checkpoint);
+        self.in_flight = Some(InFlight::AwaitingMetadata(finalization));
+        self.put(key, StoreValue::Metadata(metadata));
+    }
+
+    /// The store has answered a put of a checkpoint's metadata.
+    ///
+    /// If it does not know, the checkpoint may be complete or not, and the same value is put again
+    /// until it is known to be there. A failure of that later put says nothing about the earlier
+    /// one, so it does not settle the matter. This ends when the store works again; until then no
+    /// other attempt could begin either, for its number has to be stored.
+    pub(super) fn metadata_stored(
+        &mut self,
+        now: Instant,
+        checkpoint: CheckpointId,
+        outcome: StoreOutcome,
+    ) {
+        let Some(InFlight::AwaitingMetadata(finalization)) = &mut self.in_flight else { return };
+        if finalization.metadata.checkpoint != checkpoint {
+            return;
+        }
+        match (finalization.put, outcome) {
+            // Not asked for: no put is out.
+            (MetadataPut::AwaitingRetry { .. }, _) => {}
+            (MetadataPut::First | MetadataPut::Again, StoreOutcome::Stored(_)) => {
+                let Finalization { metadata, triggered_at, .. } = finalization.clone();
+                self.complete(now, metadata, triggered_at);
+            }
+            (MetadataPut::First, StoreOutcome::Failed(_)) => {
+                self.abort(checkpoint, AbortReason::FinalizeFailed);
+            }
+            (MetadataPut::First, StoreOutcome::Unknown(text))
+            | (MetadataPut::Again, StoreOutcome::Failed(text) | StoreOutcome::Unknown(text)) => {
+                finalization.put = MetadataPut::AwaitingRetry { at: now + STORE_RETRY_DELAY };
+                if self.phase.is_live() {
+                    self.fail(FailureCause::MetadataUnknown { checkpoint, text });
+                }
+            }
+        }
+    }
+
+    /// The metadata is durable: the checkpoint is complete, older ones are no longer needed, and
+    /// the tasks may commit (rule 49). If the attempt has failed meanwhile its tasks are told
+    /// nothing; the next attempt begins here and commits first (rule 121).
+    fn complete(&mut self, now: Instant, metadata: CheckpointMetadata, triggered_at: Instant) {
+        let CheckpointMetadata { checkpoint, finished, .. } = metadata;
+        self.in_flight = None;
+        self.failures = 0;
+        self.restarts = 0;
+        self.stats.checkpoints_completed += 1;
+        for old in self.completed.add(metadata) {
+            self.discard(old);
+        }
+        let duration = now - triggered_at;
+        self.note(CoordinatorNote::CheckpointCompleted { checkpoint, duration, finished });
+        let Phase::Running { trigger_at } = self.phase else { return };
+        if finished {
+            return self.tell_to_finish(now);
+        }
+        for task in self.tasks() {
+            self.send(task, ToTask::Completed(checkpoint));
+        }
+        self.phase = if self.reports.all_at_end() {
+            Phase::Running { trigger_at }
+        } else {
+            Phase::Running { trigger_at: trigger_at.max(now + self.config.checkpoint_pause_min) }
+        };
+    }
+
+    /// The checkpoint in flight is given up. No metadata of it is, or ever will be, in the store.
+    /// Too many failures in a row are a failure of the attempt (rule 55).
+    ///
+    /// Rule 57's oddity, a success that clears the count although a later checkpoint has failed,
+    /// can not arise: with one in flight the outcome of each is known before the next one begins.
+    fn abort(&mut self, checkpoint: CheckpointId, reason: AbortReason) {
+        self.give_up(checkpoint, reason);
+        if !self.phase.is_live() {
+            return;
+        }
+        for task in self.tasks() {
+            self.send(task, ToTask::Aborted(checkpoint));
+        }
+        if reason.counts_as_failure() {
+            self.failures += 1;
+        }
+        let failures = self.failures;
+        if failures > self.config.checkpoint_failures_tolerable {
+            self.fail(FailureCause::CheckpointFailures { failures, last: reason });
+        }
+    }
+
+    /// The attempt is over: so is a checkpoint that still collects parts. One whose metadata is on
+    /// its way stays in flight until the store has answered.
+    pub(super) fn suspend_checkpoint(&mut self) {
+        if let Some(InFlight::AwaitingAcks(pending)) = &self.in_flight {
+            let checkpoint = pending.checkpoint;
+            self.give_up(checkpoint, AbortReason::Suspended);
+        }
+    }
+
+    fn give_up(&mut self, checkpoint: CheckpointId, reason: AbortReason) {
+        self.in_flight = None;
+        self.stats.checkpoints_aborted += 1;
+        self.note(CoordinatorNote::CheckpointAborted { checkpoint, reason });
+        self.discard(checkpoint);
+    }
+
+    /// Tells the tasks that have not finished, perhaps once more, that the last checkpoint is
+    /// complete: a notice can be lost (rule 58), and no later one would make up for this one.
+    pub(super) fn tell_to_finish(&mut self, now: Instant) {
+        let last = self.restore_point().expect("a job is finishing only by a complete checkpoint");
+        let checkpoint = last.checkpoint;
+        for task in self.tasks() {
+            if !self.reports.finished.contains(&task) {
+                self.send(task, ToTask::Finish(checkpoint));
+            }
+        }
+        self.phase = Phase::Finishing { notify_at: now + self.interval() };
+    }
+
+    fn discard(&mut self, checkpoint: CheckpointId) {
+        self.emit(CoordinatorOutput::Store(StoreRequest::Discard(checkpoint)));
+    }
+}

@@ -1,0 +1,172 @@
+//! What follows a failure: facts in, decision out. It does not know how the job gets there.
+//!
+//! All channels are pipelined, so the whole job is one region and is restarted as a whole (rule
+//! 118).
+
+use std::time::Duration;
+
+use crate::config::RestartStrategy;
+use crate::id::{CheckpointId, TaskId};
+use crate::message::{AbortReason, TaskError};
+
+/// Why an attempt ended before its work was done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FailureCause {
+    /// A task died.
+    #[error("task {task}: {error}")]
+    Task {
+        /// The first one of the attempt.
+        task: TaskId,
+        /// What it died of.
+        error: TaskError,
+    },
+    /// More checkpoints failed in a row than are tolerable (rule 55).
+    #[error("{failures} checkpoints failed in a row, the last one because {last}")]
+    CheckpointFailures {
+        /// How many.
+        failures: u32,
+        /// Why the last one did.
+        last: AbortReason,
+    },
+    /// The store does not know whether it holds a checkpoint's metadata (rule 50).
+    #[error("whether {checkpoint} is complete is unknown: {text}")]
+    MetadataUnknown {
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+        /// What the store said.
+        text: String,
+    },
+    /// The user asked for it.
+    #[error("cancelled")]
+    Cancelled,
+}
+
+/// Why a job ended before its work was done, by blame.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JobError {
+    /// The input: reading it again would not help.
+    #[error("bad input in task {task}: {text}")]
+    Input {
+        /// The task that read it.
+        task: TaskId,
+        /// What is wrong with it.
+        text: String,
+    },
+    /// The stored state: restoring it again would not help.
+    #[error("state can not be restored: {0}")]
+    Restore(String),
+    /// Whatever made the last attempt fail, after as many restarts as the strategy allows.
+    #[error("failed after {restarts} restarts without progress: {cause}")]
+    RestartsExhausted {
+        /// The restarts since the last completed checkpoint.
+        restarts: u32,
+        /// Why the last attempt failed.
+        cause: FailureCause,
+    },
+    /// The user.
+    #[error("cancelled")]
+    Cancelled,
+}
+
+/// What the decision is taken from. No metadata write is in flight or in doubt when it is taken:
+/// `latest` is then the one checkpoint that a later coordinator would find, too (rules 121, 122).
+#[derive(Clone, Copy, Debug)]
+pub struct RecoveryFacts<'a> {
+    /// Why the attempt failed.
+    pub cause: &'a FailureCause,
+    /// What the user wants.
+    pub strategy: RestartStrategy,
+    /// The restarts since the last completed checkpoint, or since the start if there is none.
+    pub restarts: u32,
+    /// The newest complete checkpoint that may be restored.
+    pub latest: Option<CheckpointId>,
+}
+
+/// What follows a failure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RecoveryDecision {
+    /// Another attempt.
+    Restart {
+        /// The time to wait before it.
+        delay: Duration,
+        /// Where it begins; `None` is the job's start.
+        from: Option<CheckpointId>,
+    },
+    /// The end of the job.
+    Fail(JobError),
+}
+
+/// Decides what follows a failure.
+pub fn decide_recovery(facts: RecoveryFacts<'_>) -> RecoveryDecision {
+    let RecoveryFacts { cause, strategy, restarts, latest } = facts;
+    let error = match cause {
+        FailureCause::Cancelled => Some(JobError::Cancelled),
+        FailureCause::Task { task, error } => match error {
+            TaskError::Input(text) => Some(JobError::Input { task: *task, text: text.clone() }),
+            TaskError::Restore(text) => Some(JobError::Restore(text.clone())),
+            TaskError::Crashed(_) | TaskError::External(_) => None,
+        },
+        FailureCause::CheckpointFailures { .. } | FailureCause::MetadataUnknown { .. } => None,
+    };
+    if let Some(error) = error {
+        return RecoveryDecision::Fail(error);
+    }
+    match strategy {
+        RestartStrategy::FixedDelay { attempts, delay } if restarts < attempts => {
+            RecoveryDecision::Restart { delay, from: latest }
+        }
+        RestartStrategy::None | RestartStrategy::FixedDelay { .. } => {
+            RecoveryDecision::Fail(JobError::RestartsExhausted { restarts, cause: cause.clone() })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task_failure(error: TaskError) -> FailureCause {
+        FailureCause::Task { task: TaskId::new(1), error }
+    }
+
+    fn decide(cause: &FailureCause, strategy: RestartStrategy, restarts: u32) -> RecoveryDecision {
+        let latest = Some(CheckpointId::new(7));
+        decide_recovery(RecoveryFacts { cause, strategy, restarts, latest })
+    }
+
+    #[test]
+    fn rule_119_no_strategy_never_restarts_and_a_fixed_one_restarts_so_many_times_in_a_row() {
+        let cause = task_failure(TaskError::Crashed("killed".to_owned()));
+        let exhausted = |restarts| {
+            let cause = cause.clone();
+            RecoveryDecision::Fail(JobError::RestartsExhausted { restarts, cause })
+        };
+        assert_eq!(decide(&cause, RestartStrategy::None, 0), exhausted(0));
+
+        let delay = Duration::from_millis(10);
+        let fixed = RestartStrategy::FixedDelay { attempts: 2, delay };
+        let restart = RecoveryDecision::Restart { delay, from: Some(CheckpointId::new(7)) };
+        assert_eq!(decide(&cause, fixed, 0), restart);
+        assert_eq!(decide(&cause, fixed, 1), restart);
+        assert_eq!(decide(&cause, fixed, 2), exhausted(2));
+    }
+
+    #[test]
+    fn what_another_attempt_can_not_get_past_ends_the_job() {
+        let fixed = RestartStrategy::FixedDelay { attempts: 9, delay: Duration::ZERO };
+        let cases = [
+            (
+                task_failure(TaskError::Input("line 3".to_owned())),
+                JobError::Input { task: TaskId::new(1), text: "line 3".to_owned() },
+            ),
+            (
+                task_failure(TaskError::Restore("checksum".to_owned())),
+                JobError::Restore("checksum".to_owned()),
+            ),
+            (FailureCause::Cancelled, JobError::Cancelled),
+        ];
+        for (cause, error) in cases {
+            assert_eq!(decide(&cause, fixed, 0), RecoveryDecision::Fail(error));
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! The one mutate-then-drain loop that every driver calls: after each change of a machine its outputs
+//! are carried out in their order, until there is none. What carrying out means is the driver's
+//! affair; that nothing is left out, doubled or reordered is settled here.
+
+use crate::coordinator::{Coordinator, CoordinatorNote, CoordinatorOutput, JobError};
+use crate::element::Element;
+use crate::id::{AttemptId, ChannelIndex, OutletIndex, TaskId};
+use crate::message::{FromTask, ToTask};
+use crate::operator::sink::SinkRequest;
+use crate::operator::source::ReadRequest;
+use crate::storage::{CheckpointMetadata, StoreRequest};
+use crate::task::{Task, TaskOutput};
+use crate::time::Instant;
+
+/// Carries out what one task asks for: a method for each [`TaskOutput`].
+pub trait TaskDriver {
+    /// See [`TaskOutput::Send`].
+    fn send(&mut self, outlet: OutletIndex, element: Element);
+    /// See [`TaskOutput::Block`].
+    fn block(&mut self, channel: ChannelIndex);
+    /// See [`TaskOutput::Unblock`].
+    fn unblock(&mut self, channel: ChannelIndex);
+    /// See [`TaskOutput::Report`].
+    fn report(&mut self, message: FromTask);
+    /// See [`TaskOutput::Store`].
+    fn store(&mut self, request: StoreRequest);
+    /// See [`TaskOutput::Read`].
+    fn read(&mut self, request: ReadRequest);
+    /// See [`TaskOutput::Sink`].
+    fn sink(&mut self, request: SinkRequest);
+}
+
+/// Carries out all that `task` asks for by now.
+pub fn drain(task: &mut Task, driver: &mut impl TaskDriver) {
+    while let Some(output) = task.poll_output() {
+        match output {
+            TaskOutput::Send(outlet, element) => driver.send(outlet, element),
+            TaskOutput::Block(channel) => driver.block(channel),
+            TaskOutput::Unblock(channel) => driver.unblock(channel),
+            TaskOutput::Report(message) => driver.report(message),
+            TaskOutput::Store(request) => driver.store(request),
+            TaskOutput::Read(request) => driver.read(request),
+            TaskOutput::Sink(request) => driver.sink(request),
+        }
+    }
+}
+
+/// Carries out what the coordinator asks for: a method for each [`CoordinatorOutput`].
+pub trait CoordinatorDriver {
+    /// See [`CoordinatorOutput::Send`].
+    fn send(&mut self, task: TaskId, attempt: AttemptId, message: ToTask);
+    /// See [`CoordinatorOutput::Store`].
+    fn store(&mut self, request: StoreRequest);
+    /// See [`CoordinatorOutput::Deploy`].
+    fn deploy(&mut self, attempt: AttemptId, restore: Option<CheckpointMetadata>);
+    /// See [`CoordinatorOutput::Cancel`].
+    fn cancel(&mut self, attempt: AttemptId);
+    /// See [`CoordinatorOutput::WaitUntil`].
+    fn wait_until(&mut self, deadline: Instant);
+    /// See [`CoordinatorOutput::Note`].
+    fn note(&mut self, note: CoordinatorNote);
+    /// See [`CoordinatorOutput::Finished`] and [`CoordinatorOutput::Failed`].
+    fn end(&mut self, outcome: Result<(), JobError>);
+}
+
+/// Carries out all that `coordinator` asks for by now.
+pub fn drain_coordinator(coordinator: &mut Coordinator, driver: &mut impl CoordinatorDriver) {
+    while let Some(output) = coordinator.poll_output() {
+        match output {
+            CoordinatorOutput::Send { task, attempt, message } => {
+                driver.send(task, attempt, message);
+            }
+            CoordinatorOutput::Store(request) => driver.store(request),
+            CoordinatorOutput::Deploy { attempt, restore } => driver.deploy(attempt, restore),
+            CoordinatorOutput::Cancel(attempt) => driver.cancel(attempt),
+            CoordinatorOutput::WaitUntil(deadline) => driver.wait_until(deadline),
+            CoordinatorOutput::Note(note) => driver.note(note),
+            CoordinatorOutput::Finished => driver.end(Ok(())),
+            CoordinatorOutput::Failed(error) => driver.end(Err(error)),
+        }
+    }
+}

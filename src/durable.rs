@@ -1,0 +1,114 @@
+//! Files that survive a crash whole: written under another name, synced, renamed, and the folder
+//! synced behind them.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// Why a file was not replaced.
+#[derive(Debug)]
+pub(crate) enum ReplaceError {
+    /// The old content is still there, or nothing if there was none.
+    Before(io::Error),
+    /// The new content may or may not survive a crash.
+    Unknown(io::Error),
+}
+
+impl From<ReplaceError> for io::Error {
+    fn from(error: ReplaceError) -> Self {
+        match error {
+            ReplaceError::Before(error) | ReplaceError::Unknown(error) => error,
+        }
+    }
+}
+
+/// Puts `bytes` in the place of the file at `path`, as a whole and durably. A name that begins with
+/// [`TEMPORARY_PREFIX`] is left behind by a crash.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), ReplaceError> {
+    let (folder, name) = folder_and_name(path);
+    let temporary = folder.join(format!("{TEMPORARY_PREFIX}{name}"));
+    let written = write_synced(&temporary, bytes).and_then(|()| fs::rename(&temporary, path));
+    if let Err(error) = written {
+        // What is left of the temporary file is in nobody's way and is replaced by the next try.
+        let _ = fs::remove_file(&temporary);
+        return Err(ReplaceError::Before(error));
+    }
+    sync_folder(folder).map_err(ReplaceError::Unknown)
+}
+
+/// Makes the folder at `path`, and those above it, durably.
+pub(crate) fn create_folder(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let above = match path.parent() {
+        Some(above) if !above.as_os_str().is_empty() => above,
+        Some(_) | None => Path::new("."),
+    };
+    create_folder(above)?;
+    match fs::create_dir(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        Ok(()) | Err(_) => sync_folder(above),
+    }
+}
+
+/// Makes the names in a folder durable.
+pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+/// Removes a file; one that is not there is fine.
+pub(crate) fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// The names in a folder with their paths, in order; none if the folder is not there.
+pub(crate) fn names_in(folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        names.push((entry.file_name().to_string_lossy().into_owned(), entry.path()));
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+fn folder_and_name(path: &Path) -> (&Path, std::borrow::Cow<'_, str>) {
+    let name = path.file_name().expect("a file of ours has a name");
+    (path.parent().expect("a file of ours lies in a folder"), name.to_string_lossy())
+}
+
+/// What the name of a file begins with that is not whole yet.
+pub(crate) const TEMPORARY_PREFIX: &str = ".tmp-";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replaced_file_holds_the_new_bytes_and_nothing_is_left_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let inner = folder.path().join("a/b");
+        create_folder(&inner).unwrap();
+        replace(&inner.join("x"), b"one").unwrap();
+        replace(&inner.join("x"), b"two").unwrap();
+        assert_eq!(fs::read(inner.join("x")).unwrap(), b"two");
+        assert_eq!(names_in(&inner).unwrap().len(), 1);
+        remove(&inner.join("x")).unwrap();
+        remove(&inner.join("x")).unwrap();
+        assert!(names_in(&inner.join("missing")).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,209 @@
+//! The coordinator's driver: carries out on the calling thread what the coordinator asks for.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::Duration;
+
+use crate::coordinator::{Coordinator, CoordinatorNote, JobError};
+use crate::drive::{CoordinatorDriver, drain_coordinator};
+use crate::id::{AttemptId, CheckpointId, TaskId};
+use crate::job::Job;
+use crate::message::{FromTask, TaskMessage, ToTask};
+use crate::runtime::deploy::{self, Cargo, Refusal};
+use crate::runtime::mail::{ToCoordinator, ToWorker, WorkerAddress};
+use crate::runtime::options::{RunError, RunEvent, RunReport};
+use crate::runtime::slot::Counters;
+use crate::runtime::store::CheckpointStore;
+use crate::runtime::writer::{Asker, WriteOrder};
+use crate::storage::{CheckpointMetadata, StoreRequest, StoreValue};
+use crate::time::Instant;
+
+pub(super) struct Conductor<'a> {
+    pub(super) job: &'a Job,
+    pub(super) store: Arc<dyn CheckpointStore>,
+    /// A checkpoint of another store, and that store.
+    pub(super) elsewhere: Option<(CheckpointMetadata, Arc<dyn CheckpointStore>)>,
+    pub(super) workers: Vec<WorkerAddress>,
+    pub(super) writer: Sender<WriteOrder>,
+    pub(super) counters: Arc<Counters>,
+    pub(super) observer: Box<dyn FnMut(RunEvent<'_>)>,
+    pub(super) stop: Arc<AtomicBool>,
+    pub(super) started: std::time::Instant,
+    pub(super) progress: Progress,
+}
+
+/// What changes while a job is conducted.
+#[derive(Default)]
+pub(super) struct Progress {
+    deadline: Option<Instant>,
+    /// A task that could not be put together: told to the coordinator as its failure.
+    refused: Option<TaskMessage>,
+    /// The workers that have not yet confirmed the cancellation.
+    cancelling: usize,
+    outcome: Option<Result<(), JobError>>,
+    /// The bytes of checkpoints whose metadata is being written.
+    bytes: BTreeMap<CheckpointId, u64>,
+    report: RunReport,
+}
+
+impl Conductor<'_> {
+    /// Conducts the job to its end.
+    pub(super) fn run(
+        mut self,
+        mut coordinator: Coordinator,
+        mail: &Receiver<ToCoordinator>,
+    ) -> Result<RunReport, RunError> {
+        loop {
+            drain_coordinator(&mut coordinator, &mut self);
+            if let Some(message) = self.progress.refused.take() {
+                coordinator.handle_message(self.now(), message);
+                continue;
+            }
+            if let Some(outcome) = self.progress.outcome.take() {
+                outcome?;
+                return Ok(self.report(&coordinator));
+            }
+            let received = mail.recv_timeout(self.patience());
+            self.handle(&mut coordinator, received);
+        }
+    }
+
+    fn handle(
+        &mut self,
+        coordinator: &mut Coordinator,
+        received: Result<ToCoordinator, RecvTimeoutError>,
+    ) {
+        let now = self.now();
+        match received {
+            Ok(ToCoordinator::Message(message)) => coordinator.handle_message(now, message),
+            Ok(ToCoordinator::Stored(reply)) => coordinator.handle_stored(now, reply),
+            Ok(ToCoordinator::Cancelled(attempt)) => {
+                self.progress.cancelling -= 1;
+                if self.progress.cancelling == 0 {
+                    coordinator.handle_cancelled(now, attempt);
+                }
+            }
+            Ok(ToCoordinator::Died) => panic!("a worker died: this is a bug of cofferdam"),
+            Err(RecvTimeoutError::Timeout) => self.tell_progress(),
+            Err(RecvTimeoutError::Disconnected) => {
+                unreachable!("the workers hold the other end and are asked to quit later")
+            }
+        }
+        if self.progress.deadline.is_some_and(|deadline| deadline <= now) {
+            // A deadline is told once; if it still stands afterwards it is told again.
+            self.progress.deadline = None;
+            coordinator.handle_time(now);
+        }
+        if self.stop.load(Ordering::Relaxed) {
+            coordinator.cancel(now);
+        }
+    }
+
+    fn now(&self) -> Instant {
+        let nanos = self.started.elapsed().as_nanos();
+        Instant::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    /// How long to wait for mail: until the deadline, but not too long to see the stop flag.
+    fn patience(&self) -> Duration {
+        let left = self.progress.deadline.map(|deadline| deadline - self.now());
+        left.map_or(GLANCE, |left| left.min(GLANCE))
+    }
+
+    fn tell_progress(&mut self) {
+        (self.observer)(RunEvent::Progress {
+            records_in: self.counters.records_in.load(Ordering::Relaxed),
+            records_out: self.counters.records_out.load(Ordering::Relaxed),
+        });
+    }
+
+    fn report(self, coordinator: &Coordinator) -> RunReport {
+        RunReport {
+            records_in: self.counters.records_in.load(Ordering::Relaxed),
+            records_out: self.counters.records_out.load(Ordering::Relaxed),
+            restarts: coordinator.stats().restarts,
+            wall: self.started.elapsed(),
+            ..self.progress.report
+        }
+    }
+
+    fn load(
+        &self,
+        attempt: AttemptId,
+        restore: Option<&CheckpointMetadata>,
+    ) -> Result<Vec<Cargo>, Refusal> {
+        let starts = match restore {
+            Some(metadata) => {
+                let elsewhere = self.elsewhere.as_ref().filter(|(there, _)| there == metadata);
+                let store = elsewhere.map_or(&self.store, |(_, store)| store);
+                deploy::restored(metadata, store.as_ref())?
+            }
+            None if self.job.config().mechanism.takes_checkpoints() => deploy::fresh(self.job)?,
+            None => deploy::reserved(self.job, self.store.as_ref())?,
+        };
+        deploy::load(self.job, attempt, starts, self.workers.len())
+    }
+}
+
+impl CoordinatorDriver for Conductor<'_> {
+    fn send(&mut self, task: TaskId, attempt: AttemptId, message: ToTask) {
+        let (_, subtask) = self.job.graph().place_of(task);
+        let worker = subtask.index() % self.workers.len();
+        self.workers[worker].send(ToWorker::Message { attempt, task, message });
+    }
+
+    fn store(&mut self, request: StoreRequest) {
+        if let StoreRequest::Put { value: StoreValue::Metadata(metadata), .. } = &request {
+            let bytes = metadata.tasks.iter().map(|handle| handle.bytes).sum();
+            self.progress.bytes.insert(metadata.checkpoint, bytes);
+        }
+        let order = WriteOrder { request, asker: Asker::Coordinator };
+        self.writer.send(order).expect("the writer ends when nobody can send to it");
+    }
+
+    /// The writer has nothing of an earlier attempt left to do: it wrote this attempt's number last.
+    fn deploy(&mut self, attempt: AttemptId, restore: Option<CheckpointMetadata>) {
+        match self.load(attempt, restore.as_ref()) {
+            Ok(cargo) => {
+                for (worker, Cargo { slots, queues }) in self.workers.iter().zip(cargo) {
+                    worker.send(ToWorker::Deploy { attempt, slots, queues });
+                }
+            }
+            Err((task, error)) => {
+                let body = FromTask::Failed(error);
+                self.progress.refused = Some(TaskMessage { task, attempt, body });
+            }
+        }
+    }
+
+    fn cancel(&mut self, attempt: AttemptId) {
+        self.progress.cancelling = self.workers.len();
+        for worker in &self.workers {
+            worker.send(ToWorker::Cancel(attempt));
+        }
+    }
+
+    fn wait_until(&mut self, deadline: Instant) {
+        self.progress.deadline = Some(deadline);
+    }
+
+    fn note(&mut self, note: CoordinatorNote) {
+        if let CoordinatorNote::CheckpointCompleted { checkpoint, duration, .. } = note {
+            let figures = &mut self.progress.report.checkpoints;
+            figures.count += 1;
+            figures.duration += duration;
+            figures.duration_max = figures.duration_max.max(duration);
+            figures.bytes += self.progress.bytes.remove(&checkpoint).unwrap_or_default();
+        }
+        (self.observer)(RunEvent::Note(&note));
+    }
+
+    fn end(&mut self, outcome: Result<(), JobError>) {
+        self.progress.outcome = Some(outcome);
+    }
+}
+
+/// How often the stop flag is looked at and progress is told.
+const GLANCE: Duration = Duration::from_millis(20);

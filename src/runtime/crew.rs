@@ -1,0 +1,71 @@
+//! The threads of a run: started together, ended together.
+
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, JoinHandle};
+
+use crate::runtime::channel::Exchange;
+use crate::runtime::mail::{ToCoordinator, ToWorker, WorkerAddress};
+use crate::runtime::slot::Office;
+use crate::runtime::store::CheckpointStore;
+use crate::runtime::worker::{Roster, Worker};
+use crate::runtime::writer::{self, WriteOrder};
+
+/// The workers and the writer. Dropping it ends them: first the workers, so that nothing is asked of
+/// the writer any more, then the writer when it has written all that was asked.
+pub(super) struct Crew {
+    pub(super) workers: Vec<WorkerAddress>,
+    threads: Vec<JoinHandle<()>>,
+    writer: Option<JoinHandle<()>>,
+}
+
+impl Crew {
+    /// Starts `count` workers, each in an office of its own, whose channels hold `elements_max`.
+    pub(super) fn start(
+        count: usize,
+        elements_max: usize,
+        office: impl Fn(usize) -> Office,
+    ) -> Self {
+        let roster: Roster = Arc::new(OnceLock::new());
+        let mut crew = Self { workers: Vec::new(), threads: Vec::new(), writer: None };
+        for index in 0..count {
+            let (mail, received) = mpsc::channel();
+            let exchange = Exchange::new(count, elements_max);
+            let worker = Worker::new(office(index), received, roster.clone(), exchange);
+            let handle = spawn(format!("worker-{index}"), move || worker.run());
+            crew.workers.push(WorkerAddress { mail, thread: handle.thread().clone() });
+            crew.threads.push(handle);
+        }
+        let threads = crew.threads.iter().map(|handle| handle.thread().clone()).collect();
+        roster.set(threads).expect("it is set here only");
+        crew
+    }
+
+    /// Starts the writer, which ends when all senders of `orders` are gone.
+    pub(super) fn start_writer(
+        &mut self,
+        orders: Receiver<WriteOrder>,
+        store: Arc<dyn CheckpointStore>,
+        coordinator: Sender<ToCoordinator>,
+    ) {
+        let workers = self.workers.clone();
+        let write = move || writer::run(&orders, &store, &coordinator, &workers);
+        self.writer = Some(spawn("writer".to_owned(), write));
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        for worker in &self.workers {
+            worker.send(ToWorker::Quit);
+        }
+        // A thread that panicked has been reported by the panic hook and, a worker, to the coordinator.
+        for thread in self.threads.drain(..).chain(self.writer.take()) {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
+    thread::Builder::new().name(name).spawn(body).expect("the system can start a few threads")
+}

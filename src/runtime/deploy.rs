@@ -1,0 +1,183 @@
+//! Putting the tasks of an attempt together: where each begins, and the channels between them.
+
+use std::sync::mpsc;
+
+use crate::graph::PhysicalGraph;
+use crate::id::{AttemptId, SubtaskIndex, TaskId, VertexId};
+use crate::job::{Job, TaskStart};
+use crate::message::TaskError;
+use crate::operator::sink::SinkPlace;
+use crate::operator::source::SourceError;
+use crate::runtime::channel::{Inlet, Outlet, Port};
+use crate::runtime::guard;
+use crate::runtime::slot::{Hands, Slot};
+use crate::runtime::store::CheckpointStore;
+use crate::runtime::writer;
+use crate::state::codec::{self, Kind};
+use crate::state::snapshot::{SourceState, TaskState};
+use crate::storage::{CheckpointMetadata, StateHandle, StoreKey, StoreOutcome, StoreValue};
+
+/// Why a task could not be put together.
+pub(super) type Refusal = (TaskId, TaskError);
+
+/// The tasks of one worker and the number of queues between them.
+#[derive(Default)]
+pub(super) struct Cargo {
+    pub(super) slots: Vec<Slot>,
+    pub(super) queues: usize,
+}
+
+/// Where every task begins that is restored from a checkpoint.
+pub(super) fn restored(
+    metadata: &CheckpointMetadata,
+    store: &dyn CheckpointStore,
+) -> Result<Vec<TaskStart>, Refusal> {
+    let parts = metadata.tasks.iter().enumerate();
+    parts
+        .map(|(position, handle)| {
+            let state = read_state(handle, store);
+            state.map(TaskStart::Restored).map_err(|error| (TaskId::new(position as u32), error))
+        })
+        .collect()
+}
+
+/// Where every task begins at the first start: the input is cut anew.
+pub(super) fn fresh(job: &Job) -> Result<Vec<TaskStart>, Refusal> {
+    Ok(discover(job)?.into_iter().map(TaskStart::Fresh).collect())
+}
+
+/// Where every task begins without checkpoints: behind the positions that were handed out.
+///
+/// At the first start the input is cut, and all first positions are stored before any task runs;
+/// otherwise a crash could leave some of one cut and the next start make another one, and a record
+/// would be handed out twice. They are written from the last to the first, so that the first one is
+/// there only if all are: without it no record was ever handed out, and the input may be cut anew.
+pub(super) fn reserved(job: &Job, store: &dyn CheckpointStore) -> Result<Vec<TaskStart>, Refusal> {
+    let wanted = reservation_keys(job.graph());
+    let Some((first, _)) = wanted.first() else { return fresh(job) };
+    let listed = store.list().map_err(|error| external(TaskId::new(0), error))?;
+    if !listed.contains(first) {
+        let states = discover(job)?;
+        for (key, task) in wanted.iter().rev() {
+            let state = states[task.index()].clone().expect("a source task has positions");
+            reserve(store, *key, state).map_err(|error| (*task, error))?;
+        }
+        return Ok(states.into_iter().map(TaskStart::Fresh).collect());
+    }
+    let stored = listed.iter().filter(|key| matches!(key, StoreKey::Reservation { .. }));
+    if !stored.eq(wanted.iter().map(|(key, _)| key)) {
+        let text = format!(
+            "{} was stored by a run with other sources or another parallelism",
+            store.place_of(*first)
+        );
+        return Err((TaskId::new(0), TaskError::Restore(text)));
+    }
+    let mut starts: Vec<_> = job.graph().tasks().map(|_| TaskStart::Fresh(None)).collect();
+    for (key, task) in wanted {
+        let bytes = read(store, key).map_err(|error| (task, error))?;
+        let state = codec::open::<SourceState>(Kind::Reservation, &bytes)
+            .map_err(|error| (task, damaged(store, key, &error)))?;
+        starts[task.index()] = TaskStart::Fresh(Some(state));
+    }
+    Ok(starts)
+}
+
+/// Puts the tasks together and shares them out: subtask i of every vertex to worker i modulo their
+/// number, so that forward edges stay inside a worker.
+pub(super) fn load(
+    job: &Job,
+    attempt: AttemptId,
+    starts: Vec<TaskStart>,
+    workers: usize,
+) -> Result<Vec<Cargo>, Refusal> {
+    let mut cargo: Vec<Cargo> = std::iter::repeat_with(Cargo::default).take(workers).collect();
+    let graph = job.graph();
+    let worker_of = |task| graph.place_of(task).1.index() % workers;
+    let mut inlets: Vec<Vec<Inlet>> = graph.tasks().map(|_| Vec::new()).collect();
+    let mut ports: Vec<Vec<Port>> = graph.tasks().map(|_| Vec::new()).collect();
+    for channel in graph.channels() {
+        let (sender, receiver) = (worker_of(channel.from), worker_of(channel.to));
+        let (inlet, outlet) = if sender == receiver {
+            let queue = cargo[sender].queues;
+            cargo[sender].queues += 1;
+            (Inlet::Near(queue), Outlet::Near(queue))
+        } else {
+            let (give, take) = mpsc::sync_channel(elements_max(job));
+            (Inlet::Far { queue: take, sender }, Outlet::Far { queue: give, receiver })
+        };
+        inlets[channel.to.index()].push(inlet);
+        ports[channel.from.index()].push(Port::new(outlet));
+    }
+    let ends = inlets.into_iter().zip(ports);
+    for ((task, start), (inlets, ports)) in graph.tasks().zip(starts).zip(ends) {
+        let machine = guard::catch(|| {
+            let task = job.task(task, attempt, start);
+            task.map_err(|error| TaskError::Restore(error.to_string()))
+        });
+        let machine = machine.map_err(|error| (task, error))?;
+        let (vertex, subtask) = graph.place_of(task);
+        let parallelism = graph.vertices()[vertex.index()].parallelism;
+        let place = SinkPlace { subtask, parallelism, attempt };
+        let sink = job.sink(vertex).map(|(_, sink)| (sink, place));
+        let hands = Hands::new(ports, job.source(vertex), sink);
+        cargo[worker_of(task)].slots.push(Slot::new(machine, inlets, hands));
+    }
+    Ok(cargo)
+}
+
+/// How many elements a channel holds.
+pub(super) fn elements_max(job: &Job) -> usize {
+    job.config().channel_batches.max(1)
+}
+
+fn discover(job: &Job) -> Result<Vec<Option<SourceState>>, Refusal> {
+    let first = job.graph().source_tasks().first().copied().unwrap_or_default();
+    guard::catch(|| job.discover().map_err(|error: SourceError| error.into()))
+        .map_err(|error| (first, error))
+}
+
+/// The key of every source task's reservation, in key order.
+fn reservation_keys(graph: &PhysicalGraph) -> Vec<(StoreKey, TaskId)> {
+    let key_of = |task| {
+        let (vertex, subtask): (VertexId, SubtaskIndex) = graph.place_of(task);
+        (StoreKey::Reservation { vertex, subtask }, task)
+    };
+    graph.source_tasks().into_iter().map(key_of).collect()
+}
+
+fn reserve(
+    store: &dyn CheckpointStore,
+    key: StoreKey,
+    state: SourceState,
+) -> Result<(), TaskError> {
+    match writer::put(store, key, &StoreValue::Reservation(state)) {
+        StoreOutcome::Stored(_) => Ok(()),
+        StoreOutcome::Failed(text) | StoreOutcome::Unknown(text) => Err(TaskError::External(text)),
+    }
+}
+
+fn read_state(handle: &StateHandle, store: &dyn CheckpointStore) -> Result<TaskState, TaskError> {
+    let bytes = read(store, handle.key)?;
+    codec::open(Kind::State, &bytes)
+        .map_err(|error| damaged(store, handle.key, &error))
+        .and_then(|state| match handle.matches(&bytes) {
+            true => Ok(state),
+            false => Err(damaged(store, handle.key, "it is not the file that was written")),
+        })
+}
+
+fn read(store: &dyn CheckpointStore, key: StoreKey) -> Result<Vec<u8>, TaskError> {
+    match store.get(key) {
+        Ok(Some(bytes)) => Ok(bytes),
+        Ok(None) => Err(damaged(store, key, "it is missing")),
+        Err(error) => Err(TaskError::External(error.to_string())),
+    }
+}
+
+fn damaged(store: &dyn CheckpointStore, key: StoreKey, why: impl std::fmt::Display) -> TaskError {
+    TaskError::Restore(format!("{}: {why}", store.place_of(key)))
+}
+
+fn external(task: TaskId, error: impl std::fmt::Display) -> Refusal {
+    (task, TaskError::External(error.to_string()))
+}

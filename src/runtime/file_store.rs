@@ -1,0 +1,227 @@
+//! The store in files. A folder holds
+//! ```text
+//! attempt                             the highest attempt
+//! reserved-<vertex>-<subtask>         positions handed out under at-most-once
+//! chk-<id>/<task>-<attempt>.state     a task's part of a checkpoint
+//! chk-<id>/metadata                   present: the checkpoint is complete
+//! .lock                               locked by the process that uses the folder
+//! ```
+//! Each file is written whole (see `durable`); names that begin with a dot hold nothing. What is found
+//! at the start is synced before anything relies on it: a rename that was read need not be durable.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::durable::{self, ReplaceError};
+use crate::id::{CheckpointId, SubtaskIndex, VertexId};
+use crate::runtime::store::{CheckpointStore, PutError, StoreError};
+use crate::storage::StoreKey;
+
+/// A store in a folder of its own.
+#[derive(Debug)]
+pub struct FileStore {
+    folder: PathBuf,
+    /// Held for as long as the store is open; the system frees it when the process dies.
+    _lock: File,
+}
+
+impl FileStore {
+    /// Opens the store in `folder`, which is made if it is not there. Parts of checkpoints that never
+    /// became complete are removed.
+    ///
+    /// # Errors
+    /// If the folder can not be used, or another process uses it.
+    pub fn open(folder: impl Into<PathBuf>) -> Result<Self, StoreError> {
+        let folder = folder.into();
+        let lock = prepare(&folder)?;
+        let store = Self { folder, _lock: lock };
+        store.settle().map_err(|error| failed(&store.folder, &error))?;
+        Ok(store)
+    }
+
+    /// Removes incomplete checkpoints and syncs the others.
+    fn settle(&self) -> io::Result<()> {
+        for (name, path) in durable::names_in(&self.folder)? {
+            if name.starts_with(durable::TEMPORARY_PREFIX) {
+                durable::remove(&path)?;
+            } else if checkpoint_of(&name).is_some() {
+                if path.join(METADATA).is_file() {
+                    durable::sync_folder(&path)?;
+                } else {
+                    fs::remove_dir_all(&path)?;
+                }
+            }
+        }
+        durable::sync_folder(&self.folder)
+    }
+
+    fn path_of(&self, key: StoreKey) -> PathBuf {
+        match key {
+            StoreKey::State { .. } => self.folder.join(format!("{key}.state")),
+            StoreKey::Metadata(_) | StoreKey::Reservation { .. } | StoreKey::Attempt => {
+                self.folder.join(key.to_string())
+            }
+        }
+    }
+}
+
+impl CheckpointStore for FileStore {
+    fn put(&self, key: StoreKey, bytes: &[u8]) -> Result<(), PutError> {
+        let path = self.path_of(key);
+        let folder = path.parent().expect("a value lies in a folder");
+        durable::create_folder(folder)
+            .map_err(|error| PutError::Failed(failed(folder, &error).0))?;
+        durable::replace(&path, bytes).map_err(|error| match error {
+            ReplaceError::Before(error) => PutError::Failed(failed(&path, &error).0),
+            ReplaceError::Unknown(error) => PutError::Unknown(failed(&path, &error).0),
+        })
+    }
+
+    fn get(&self, key: StoreKey) -> Result<Option<Vec<u8>>, StoreError> {
+        let path = self.path_of(key);
+        match fs::read(&path) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(failed(&path, &error)),
+        }
+    }
+
+    fn list(&self) -> Result<Vec<StoreKey>, StoreError> {
+        let names = durable::names_in(&self.folder);
+        let names = names.map_err(|error| failed(&self.folder, &error))?;
+        let mut keys: Vec<_> = names
+            .into_iter()
+            .filter_map(|(name, path)| match checkpoint_of(&name) {
+                Some(checkpoint) => {
+                    path.join(METADATA).is_file().then_some(StoreKey::Metadata(checkpoint))
+                }
+                None => reservation_of(&name),
+            })
+            .collect();
+        keys.sort();
+        Ok(keys)
+    }
+
+    fn remove(&self, key: StoreKey) -> Result<(), StoreError> {
+        let path = self.path_of(key);
+        durable::remove(&path)
+            .and_then(|()| durable::sync_folder(path.parent().expect("a value lies in a folder")))
+            .map_err(|error| failed(&path, &error))
+    }
+
+    fn discard(&self, checkpoint: CheckpointId) -> Result<(), StoreError> {
+        let folder = self.folder.join(checkpoint.to_string());
+        if !folder.is_dir() {
+            return Ok(());
+        }
+        self.remove(StoreKey::Metadata(checkpoint))?;
+        fs::remove_dir_all(&folder).map_err(|error| failed(&folder, &error))
+    }
+
+    fn place_of(&self, key: StoreKey) -> String {
+        self.path_of(key).display().to_string()
+    }
+}
+
+/// The checkpoint in the folder at `path`, and the folder of the store around it.
+pub(super) fn split_checkpoint_path(path: &Path) -> Option<(PathBuf, CheckpointId)> {
+    let checkpoint = checkpoint_of(path.file_name()?.to_str()?)?;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    Some((parent.unwrap_or(Path::new(".")).to_owned(), checkpoint))
+}
+
+fn prepare(folder: &Path) -> Result<File, StoreError> {
+    let lock = durable::create_folder(folder)
+        .and_then(|()| File::create(folder.join(LOCK)))
+        .map_err(|error| failed(folder, &error))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => {
+            Err(StoreError(format!("{}: another run uses these checkpoints", folder.display())))
+        }
+        Err(TryLockError::Error(error)) => Err(failed(folder, &error)),
+    }
+}
+
+fn checkpoint_of(name: &str) -> Option<CheckpointId> {
+    name.strip_prefix("chk-")?.parse().ok().map(CheckpointId::new)
+}
+
+fn reservation_of(name: &str) -> Option<StoreKey> {
+    let (vertex, subtask) = name.strip_prefix("reserved-v")?.split_once('-')?;
+    Some(StoreKey::Reservation {
+        vertex: VertexId::new(vertex.parse().ok()?),
+        subtask: SubtaskIndex::new(subtask.parse().ok()?),
+    })
+}
+
+fn failed(path: &Path, error: &io::Error) -> StoreError {
+    StoreError(format!("{}: {error}", path.display()))
+}
+
+const METADATA: &str = "metadata";
+const LOCK: &str = ".lock";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{AttemptId, TaskId};
+
+    fn keys(checkpoint: u64) -> (StoreKey, StoreKey) {
+        let checkpoint = CheckpointId::new(checkpoint);
+        let (attempt, task) = (AttemptId::new(1), TaskId::new(0));
+        (StoreKey::State { checkpoint, attempt, task }, StoreKey::Metadata(checkpoint))
+    }
+
+    #[test]
+    fn a_checkpoint_without_metadata_is_none_and_is_cleaned_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = FileStore::open(folder.path().join("new")).unwrap();
+        let (state, metadata) = keys(3);
+        store.put(state, b"state").unwrap();
+        assert_eq!(store.list(), Ok(vec![]));
+        store.put(metadata, b"metadata").unwrap();
+        let (incomplete, _) = keys(4);
+        store.put(incomplete, b"state").unwrap();
+        drop(store);
+        let store = FileStore::open(folder.path().join("new")).unwrap();
+        assert_eq!(store.list(), Ok(vec![metadata]));
+        assert_eq!(store.get(state), Ok(Some(b"state".to_vec())));
+        assert_eq!(store.get(incomplete), Ok(None));
+        store.discard(CheckpointId::new(3)).unwrap();
+        store.discard(CheckpointId::new(3)).unwrap();
+        assert_eq!(store.list(), Ok(vec![]));
+    }
+
+    #[test]
+    fn reservations_are_listed_and_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = FileStore::open(folder.path()).unwrap();
+        let key =
+            StoreKey::Reservation { vertex: VertexId::new(2), subtask: SubtaskIndex::new(11) };
+        store.put(key, b"x").unwrap();
+        store.put(StoreKey::Attempt, b"y").unwrap();
+        assert_eq!(store.list(), Ok(vec![key]));
+        store.remove(key).unwrap();
+        assert_eq!(store.list(), Ok(vec![]));
+    }
+
+    #[test]
+    fn two_runs_do_not_share_a_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = FileStore::open(folder.path()).unwrap();
+        let error = FileStore::open(folder.path()).unwrap_err().to_string();
+        assert!(error.ends_with("another run uses these checkpoints"), "{error}");
+        drop(first);
+        assert!(FileStore::open(folder.path()).is_ok());
+    }
+
+    #[test]
+    fn a_path_to_a_checkpoint_names_the_store_and_the_id() {
+        let of = |path: &str| split_checkpoint_path(Path::new(path));
+        assert_eq!(of("out/chk-7"), Some((PathBuf::from("out"), CheckpointId::new(7))));
+        assert_eq!(of("chk-7"), Some((PathBuf::from("."), CheckpointId::new(7))));
+        assert_eq!(of("out/reserved-v0-0"), None);
+    }
+}

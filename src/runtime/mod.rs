@@ -1,0 +1,100 @@
+//! The engine that users run: worker threads, real channels, real files, a real clock, around the same
+//! machines that the simulator drives.
+//!
+//! ```text
+//!   calling thread          workers (one a core)                 writer
+//!   Coordinator <---------> Task Task Task ... <-- channels -->  encodes and
+//!        |                    |  sources and sinks inline        stores
+//!        +--- store requests -+--------------------------------->|
+//!        |<-- replies --------+<---------------------------------+
+//! ```
+//! A worker gives each of its tasks a turn and parks when none has anything to do. What a task asks
+//! for is carried out in order, at once, by its worker; only writes to the store go to the writer.
+//!
+//! Invariant: tasks of two attempts never run at the same time; every message carries its attempt.
+#![expect(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "this is the driver that brings clock and threads to the core"
+)]
+
+mod channel;
+mod conductor;
+mod crew;
+mod deploy;
+mod file_store;
+mod guard;
+mod mail;
+mod options;
+mod recover;
+mod slot;
+mod store;
+mod throttle;
+mod worker;
+mod writer;
+
+use std::sync::Arc;
+use std::sync::mpsc;
+
+use crate::coordinator::{Coordinator, Plan};
+use crate::job::Job;
+use crate::time::Instant;
+
+use self::conductor::{Conductor, Progress};
+use self::crew::Crew;
+use self::slot::{Counters, Office};
+use self::throttle::Throttle;
+
+pub use self::file_store::FileStore;
+pub use self::options::{CheckpointFigures, Resume, RunError, RunEvent, RunOptions, RunReport};
+pub use self::store::{CheckpointStore, MemoryStore, PutError, StoreError};
+
+/// Runs `job` to its end.
+///
+/// # Errors
+/// If the input is wrong, the checkpoint to begin at can not be used, there were too many failures,
+/// or the stop flag was set. What was committed stays, and the job can be run again.
+///
+/// # Panics
+/// If a worker dies of a bug of the engine's own.
+pub fn run(job: &Job, options: RunOptions) -> Result<RunReport, RunError> {
+    let started = std::time::Instant::now();
+    let found = recover::find(job, options.store.as_ref(), &options.resume)?;
+    let plan = Plan {
+        tasks: u32::try_from(job.graph().task_count()).expect("tasks are numbered by u32"),
+        sources: job.graph().source_tasks(),
+    };
+    let coordinator = Coordinator::new(
+        job.name().to_owned(),
+        plan,
+        job.config().clone(),
+        found.recovered,
+        Instant::ZERO,
+    );
+    let (to_coordinator, mail) = mpsc::channel();
+    let (writer, orders) = mpsc::channel();
+    let counters = Arc::new(Counters::default());
+    let throttle = Arc::new(Throttle::new(options.records_per_second));
+    let elements_max = deploy::elements_max(job);
+    let mut crew = Crew::start(options.workers.max(1), elements_max, |worker| Office {
+        worker,
+        coordinator: to_coordinator.clone(),
+        writer: writer.clone(),
+        throttle: throttle.clone(),
+        counters: counters.clone(),
+    });
+    crew.start_writer(orders, options.store.clone(), to_coordinator);
+    let conductor = Conductor {
+        job,
+        store: options.store,
+        elsewhere: found.elsewhere,
+        workers: crew.workers.clone(),
+        writer,
+        counters,
+        observer: options.observer,
+        stop: options.stop,
+        started,
+        progress: Progress::default(),
+    };
+    conductor.run(coordinator, &mail)
+}

@@ -1,0 +1,131 @@
+//! What a run is asked for and what it tells.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use crate::coordinator::{CoordinatorNote, JobError};
+use crate::runtime::store::{CheckpointStore, MemoryStore, StoreError};
+
+/// How to run a job.
+pub struct RunOptions {
+    /// How many threads run tasks; by default one for each core.
+    pub workers: usize,
+    /// Where checkpoints and reservations go.
+    pub store: Arc<dyn CheckpointStore>,
+    /// Where to begin.
+    pub resume: Resume,
+    /// How many records all sources together may read in a second.
+    pub records_per_second: Option<u64>,
+    /// Hears what happens, on the calling thread.
+    pub observer: Box<dyn FnMut(RunEvent<'_>)>,
+    /// Set it to stop the run; it can be resumed from its latest checkpoint.
+    pub stop: Arc<AtomicBool>,
+}
+
+impl RunOptions {
+    /// One worker for each core, the latest checkpoint in `store`, and no limit.
+    pub fn new(store: impl CheckpointStore + 'static) -> Self {
+        Self {
+            workers: std::thread::available_parallelism().map_or(1, usize::from),
+            store: Arc::new(store),
+            resume: Resume::Latest,
+            records_per_second: None,
+            observer: Box::new(|_| {}),
+            stop: Arc::default(),
+        }
+    }
+}
+
+impl Default for RunOptions {
+    /// Checkpoints in memory.
+    fn default() -> Self {
+        Self::new(MemoryStore::new())
+    }
+}
+
+/// Where a run begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resume {
+    /// At the latest checkpoint in the store, or behind the reserved positions; at the start of the
+    /// input if there is none.
+    Latest,
+    /// At the checkpoint in this folder, `chk-<id>`. Later ones in the run's own store are removed.
+    From(PathBuf),
+    /// At the start of the input. What is in the store is removed.
+    Never,
+}
+
+/// Something that happened.
+#[derive(Debug)]
+pub enum RunEvent<'a> {
+    /// The coordinator did something.
+    Note(&'a CoordinatorNote),
+    /// A moment has passed.
+    Progress {
+        /// As in [`RunReport`].
+        records_in: u64,
+        /// As in [`RunReport`].
+        records_out: u64,
+    },
+}
+
+/// What came of a run that did its work.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunReport {
+    /// The records that sources gave in this run, replayed ones included.
+    pub records_in: u64,
+    /// The records that were handed to sinks in this run, replayed ones included.
+    pub records_out: u64,
+    /// The checkpoints that were completed.
+    pub checkpoints: CheckpointFigures,
+    /// How often the job was restarted in the process.
+    pub restarts: u64,
+    /// The time from start to end.
+    pub wall: Duration,
+}
+
+/// What the completed checkpoints of a run took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CheckpointFigures {
+    /// How many there were.
+    pub count: u64,
+    /// From the trigger to the end, all together.
+    pub duration: Duration,
+    /// The longest.
+    pub duration_max: Duration,
+    /// The bytes of all tasks' parts, all together.
+    pub bytes: u64,
+}
+
+/// Why a run ended before its work was done, by blame.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RunError {
+    /// The input is wrong. What was committed before stays.
+    #[error("{0}")]
+    Input(String),
+    /// A checkpoint is damaged, missing, or another job's.
+    #[error("{0}")]
+    Restore(String),
+    /// The store can not be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Too many failures.
+    #[error("{0}")]
+    Failed(String),
+    /// The stop flag was set.
+    #[error("stopped")]
+    Stopped,
+}
+
+impl From<JobError> for RunError {
+    fn from(error: JobError) -> Self {
+        match error {
+            JobError::Input { text, .. } => Self::Input(text),
+            JobError::Restore(text) => Self::Restore(text),
+            JobError::RestartsExhausted { .. } => Self::Failed(error.to_string()),
+            JobError::Cancelled => Self::Stopped,
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! What an earlier run left in the store, read before anything is started.
+//!
+//! A damaged file is an error that names it, also if an older checkpoint is whole: falling back to
+//! it silently would abort transactions that the damaged one may have committed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::coordinator::Recovered;
+use crate::id::CheckpointId;
+use crate::job::Job;
+use crate::runtime::file_store::{FileStore, split_checkpoint_path};
+use crate::runtime::options::{Resume, RunError};
+use crate::runtime::store::{CheckpointStore, StoreError};
+use crate::state::codec::{self, Kind};
+use crate::storage::{CheckpointMetadata, StoreKey};
+
+/// What was found, and the store that holds the parts of a checkpoint that lies elsewhere.
+pub(super) struct Found {
+    pub(super) recovered: Recovered,
+    pub(super) elsewhere: Option<(CheckpointMetadata, Arc<dyn CheckpointStore>)>,
+}
+
+/// Reads what `resume` asks for and removes what it abandons.
+pub(super) fn find(
+    job: &Job,
+    store: &dyn CheckpointStore,
+    resume: &Resume,
+) -> Result<Found, RunError> {
+    let attempt = match store.get(StoreKey::Attempt)? {
+        Some(bytes) => Some(
+            codec::open(Kind::Attempt, &bytes)
+                .map_err(|error| damaged(store, StoreKey::Attempt, &error))?,
+        ),
+        None => None,
+    };
+    let found = |checkpoints| Recovered { checkpoints, attempt };
+    match resume {
+        Resume::Latest => {
+            let checkpoints = stored_checkpoints(store)?
+                .into_iter()
+                .map(|checkpoint| read_metadata(job, store, checkpoint))
+                .collect::<Result<_, _>>()?;
+            Ok(Found { recovered: found(checkpoints), elsewhere: None })
+        }
+        Resume::Never => {
+            abandon(store, |_| true)?;
+            Ok(Found { recovered: found(Vec::new()), elsewhere: None })
+        }
+        Resume::From(path) => {
+            let (metadata, elsewhere) = find_at(job, store, path)?;
+            let own = elsewhere.is_none().then_some(metadata.checkpoint);
+            abandon(store, |key| own.is_none_or(|own| key != StoreKey::Metadata(own)))?;
+            let elsewhere = elsewhere.map(|store| (metadata.clone(), store));
+            Ok(Found { recovered: found(vec![metadata]), elsewhere })
+        }
+    }
+}
+
+/// The checkpoint at `path`, and its store if that is another one than `store`.
+fn find_at(
+    job: &Job,
+    store: &dyn CheckpointStore,
+    path: &Path,
+) -> Result<(CheckpointMetadata, Option<Arc<dyn CheckpointStore>>), RunError> {
+    if !job.config().mechanism.takes_checkpoints() {
+        let text = format!("{}: at-most-once starts from no checkpoint", path.display());
+        return Err(RunError::Restore(text));
+    }
+    let Some((folder, checkpoint)) = split_checkpoint_path(path).filter(|_| path.is_dir()) else {
+        let text = format!("{}: no checkpoint is there (a folder chk-<number>)", path.display());
+        return Err(RunError::Restore(text));
+    };
+    let own = PathBuf::from(store.place_of(StoreKey::Metadata(checkpoint)));
+    if own.parent().is_some_and(|own| is_same(own, path)) {
+        return Ok((read_metadata(job, store, checkpoint)?, None));
+    }
+    let other: Arc<dyn CheckpointStore> = Arc::new(FileStore::open(folder)?);
+    Ok((read_metadata(job, other.as_ref(), checkpoint)?, Some(other)))
+}
+
+fn read_metadata(
+    job: &Job,
+    store: &dyn CheckpointStore,
+    checkpoint: CheckpointId,
+) -> Result<CheckpointMetadata, RunError> {
+    let key = StoreKey::Metadata(checkpoint);
+    let bytes = store.get(key)?;
+    let bytes = bytes.ok_or_else(|| damaged(store, key, "it is missing"))?;
+    let metadata: CheckpointMetadata =
+        codec::open(Kind::Metadata, &bytes).map_err(|error| damaged(store, key, &error))?;
+    if metadata.job != job.name() {
+        let text = format!("it belongs to the job '{}', not to '{}'", metadata.job, job.name());
+        return Err(damaged(store, key, text));
+    }
+    let (stored, tasks) = (metadata.tasks.len(), job.graph().task_count());
+    if stored != tasks {
+        let text = format!(
+            "it has {stored} tasks and the job has {tasks}: the parallelism and the graph have to \
+             be the same as before"
+        );
+        return Err(damaged(store, key, text));
+    }
+    Ok(metadata)
+}
+
+fn stored_checkpoints(store: &dyn CheckpointStore) -> Result<Vec<CheckpointId>, StoreError> {
+    let checkpoint_of = |key| match key {
+        StoreKey::Metadata(checkpoint) => Some(checkpoint),
+        StoreKey::State { .. } | StoreKey::Reservation { .. } | StoreKey::Attempt => None,
+    };
+    Ok(store.list()?.into_iter().filter_map(checkpoint_of).collect())
+}
+
+/// Removes the checkpoints and reservations that the run does not go on from: a later one must not
+/// take them for its own.
+fn abandon(
+    store: &dyn CheckpointStore,
+    is_abandoned: impl Fn(StoreKey) -> bool,
+) -> Result<(), StoreError> {
+    for key in store.list()?.into_iter().filter(|key| is_abandoned(*key)) {
+        match key {
+            StoreKey::Metadata(checkpoint) => store.discard(checkpoint)?,
+            StoreKey::State { .. } | StoreKey::Reservation { .. } | StoreKey::Attempt => {
+                store.remove(key)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn is_same(left: &Path, right: &Path) -> bool {
+    match (fs::canonicalize(left), fs::canonicalize(right)) {
+        (Ok(left), Ok(right)) => left == right,
+        (Err(_), _) | (_, Err(_)) => false,
+    }
+}
+
+fn damaged(
+    store: &dyn CheckpointStore,
+    key: StoreKey,
+    why: impl std::fmt::Display,
+) -> RunError {
+    RunError::Restore(format!("{}: {why}", store.place_of(key)))
+}

@@ -1,0 +1,338 @@
+//! One task on a worker: its machine, the ends of its channels, and the hands that carry out what it
+//! asks for.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use crate::drive::{TaskDriver, drain};
+use crate::element::Element;
+use crate::id::{AttemptId, ChannelIndex, OutletIndex, TaskId};
+use crate::message::{FromTask, TaskError, TaskMessage};
+use crate::operator::sink::{ErasedSink, SinkPlace, SinkReply, SinkRequest};
+use crate::operator::source::{ErasedSource, ReadOutcome, ReadReply, ReadRequest};
+use crate::runtime::channel::{Exchange, Inlet, Port};
+use crate::runtime::guard;
+use crate::runtime::mail::ToCoordinator;
+use crate::runtime::throttle::Throttle;
+use crate::runtime::writer::{Asker, WriteOrder};
+use crate::storage::StoreRequest;
+use crate::task::{Phase, Task};
+
+/// What the tasks of a worker share with the rest of the run.
+pub(super) struct Office {
+    pub(super) worker: usize,
+    pub(super) coordinator: Sender<ToCoordinator>,
+    pub(super) writer: Sender<WriteOrder>,
+    pub(super) throttle: Arc<Throttle>,
+    pub(super) counters: Arc<Counters>,
+}
+
+/// Records over all tasks and attempts.
+#[derive(Default)]
+pub(super) struct Counters {
+    /// Given out by sources.
+    pub(super) records_in: AtomicU64,
+    /// Handed to sinks.
+    pub(super) records_out: AtomicU64,
+}
+
+/// Where a task runs.
+pub(super) struct Surroundings<'a> {
+    pub(super) exchange: &'a mut Exchange,
+    pub(super) office: &'a Office,
+}
+
+/// A task on a worker.
+pub(super) struct Slot {
+    task: Task,
+    inlets: Vec<Inlet>,
+    /// The inlet to look at first, so that none is starved.
+    inlet_next: usize,
+    /// Input was handled since the last flush.
+    is_unflushed: bool,
+    hands: Hands,
+}
+
+/// The ends of a task's world.
+pub(super) struct Hands {
+    pub(super) ports: Vec<Port>,
+    pub(super) source: Option<Box<dyn ErasedSource>>,
+    pub(super) sink: Option<(Box<dyn ErasedSink>, SinkPlace)>,
+    /// Some port has elements waiting.
+    is_congested: bool,
+    read: Option<ReadRequest>,
+    /// The read is not to be made before.
+    read_at: Option<Instant>,
+    sink_replies: VecDeque<SinkReply>,
+    /// What could not be carried out: nothing that follows is.
+    failure: Option<TaskError>,
+}
+
+impl Slot {
+    pub(super) fn new(task: Task, inlets: Vec<Inlet>, hands: Hands) -> Self {
+        Self { task, inlets, inlet_next: 0, is_unflushed: false, hands }
+    }
+
+    pub(super) fn task(&self) -> TaskId {
+        self.task.id()
+    }
+
+    /// When there will be something to do although nobody gives anything.
+    pub(super) fn wake_at(&self) -> Option<Instant> {
+        self.hands.read_at.filter(|_| self.may_take_input())
+    }
+
+    /// Opens the sink and carries out what the task asked for when it was put together.
+    pub(super) fn begin(&mut self, around: &mut Surroundings<'_>) {
+        self.advance(around, |_, hands| match &mut hands.sink {
+            Some((sink, place)) => Ok(sink.open(place)?),
+            None => Ok(()),
+        });
+    }
+
+    /// Hands the task a message or a reply. A dead task hears nothing.
+    pub(super) fn tell(&mut self, around: &mut Surroundings<'_>, fact: impl FnOnce(&mut Task)) {
+        if self.task.phase() != Phase::Failed {
+            self.advance(around, |task, _| {
+                fact(task);
+                Ok(())
+            });
+        }
+    }
+
+    /// Sends what waits, then reads the source once or takes some elements. Whether anything moved.
+    pub(super) fn step(&mut self, around: &mut Surroundings<'_>) -> bool {
+        let mut moved = self.hands.send_waiting(around.exchange);
+        if self.may_take_input() && self.read(around) {
+            return true;
+        }
+        for _ in 0..ELEMENTS_PER_STEP {
+            if !self.may_take_input() {
+                return moved;
+            }
+            let Some((channel, element)) = self.take(around.exchange) else {
+                return self.flush(around) || moved;
+            };
+            moved = true;
+            self.is_unflushed = true;
+            self.advance(around, |task, _| {
+                task.handle_element(channel, element);
+                Ok(())
+            });
+        }
+        moved
+    }
+
+    fn may_take_input(&self) -> bool {
+        !self.hands.is_congested && self.task.accepts_elements()
+    }
+
+    /// Makes the read that is due, if one is.
+    fn read(&mut self, around: &mut Surroundings<'_>) -> bool {
+        let Some(request) = self.hands.due_read(&around.office.throttle) else { return false };
+        self.is_unflushed = true;
+        let office = around.office;
+        self.advance(around, |task, hands| {
+            let reply = hands.carry_out(&request, office);
+            task.handle_read(reply);
+            Ok(())
+        });
+        true
+    }
+
+    /// The next element of a channel that is not blocked, each channel in its turn.
+    fn take(&mut self, exchange: &mut Exchange) -> Option<(ChannelIndex, Element)> {
+        let count = self.inlets.len();
+        for step in 0..count {
+            let position = (self.inlet_next + step) % count;
+            let channel = ChannelIndex::new(position as u32);
+            if self.task.is_blocked(channel) {
+                continue;
+            }
+            if let Some(element) = self.inlets[position].take(exchange) {
+                self.inlet_next = position + 1;
+                return Some((channel, element));
+            }
+        }
+        None
+    }
+
+    /// No more input is at hand: nothing may wait for a batch to fill.
+    fn flush(&mut self, around: &mut Surroundings<'_>) -> bool {
+        if !std::mem::take(&mut self.is_unflushed) {
+            return false;
+        }
+        self.advance(around, |task, _| {
+            task.flush();
+            Ok(())
+        });
+        true
+    }
+
+    /// Changes the task, then carries out all that follows. An error, or a panic of user code, kills
+    /// the task and nothing else.
+    fn advance(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        change: impl FnOnce(&mut Task, &mut Hands) -> Result<(), TaskError>,
+    ) {
+        let Self { task, hands, .. } = self;
+        let outcome = guard::catch(|| {
+            change(task, hands)?;
+            hands.settle(task, around)
+        });
+        if let Err(error) = outcome {
+            task.fail(error);
+            hands.failure = None;
+            hands.read = None;
+            drain(task, &mut Driver { task: task.id(), attempt: task.attempt(), hands, around });
+        }
+    }
+}
+
+impl Hands {
+    pub(super) fn new(
+        ports: Vec<Port>,
+        source: Option<Box<dyn ErasedSource>>,
+        sink: Option<(Box<dyn ErasedSink>, SinkPlace)>,
+    ) -> Self {
+        Self {
+            ports,
+            source,
+            sink,
+            is_congested: false,
+            read: None,
+            read_at: None,
+            sink_replies: VecDeque::new(),
+            failure: None,
+        }
+    }
+
+    /// Carries out what the task asks for, and what it asks for in answer to the replies.
+    fn settle(&mut self, task: &mut Task, around: &mut Surroundings<'_>) -> Result<(), TaskError> {
+        loop {
+            let (id, attempt) = (task.id(), task.attempt());
+            drain(task, &mut Driver { task: id, attempt, hands: self, around });
+            if let Some(error) = self.failure.take() {
+                return Err(error);
+            }
+            match self.sink_replies.pop_front() {
+                Some(reply) => task.handle_sink(reply),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    fn send_waiting(&mut self, exchange: &mut Exchange) -> bool {
+        if !self.is_congested {
+            return false;
+        }
+        let mut went = false;
+        self.is_congested = false;
+        for port in &mut self.ports {
+            went |= port.send_waiting(exchange);
+            self.is_congested |= port.is_waiting();
+        }
+        went
+    }
+
+    /// Takes the read that is asked for if it may be made by now.
+    fn due_read(&mut self, throttle: &Throttle) -> Option<ReadRequest> {
+        let wanted = self.read.as_ref()?.records_max;
+        if self.read_at.is_some_and(|at| at > Instant::now()) {
+            return None;
+        }
+        match throttle.allow(wanted) {
+            Ok(records_max) => {
+                self.read_at = None;
+                self.read.take().map(|request| ReadRequest { records_max, ..request })
+            }
+            Err(at) => {
+                self.read_at = Some(at);
+                None
+            }
+        }
+    }
+
+    fn carry_out(&mut self, request: &ReadRequest, office: &Office) -> ReadReply {
+        let source = self.source.as_mut().expect("only a task with a source reads");
+        let outcome = source.read(&request.cursor, request.records_max);
+        match &outcome {
+            ReadOutcome::Records { records, .. } => {
+                office.throttle.count(records.len());
+                office.counters.records_in.fetch_add(records.len() as u64, Ordering::Relaxed);
+            }
+            ReadOutcome::Nothing => self.read_at = Some(Instant::now() + SOURCE_PAUSE),
+            ReadOutcome::End | ReadOutcome::Failed(_) => {}
+        }
+        ReadReply { split: request.split, outcome }
+    }
+}
+
+/// The hands of one task while it is drained.
+struct Driver<'a, 'b> {
+    task: TaskId,
+    attempt: AttemptId,
+    hands: &'a mut Hands,
+    around: &'a mut Surroundings<'b>,
+}
+
+impl TaskDriver for Driver<'_, '_> {
+    fn send(&mut self, outlet: OutletIndex, element: Element) {
+        if self.hands.failure.is_none() {
+            let port = &mut self.hands.ports[outlet.index()];
+            port.send(element, self.around.exchange);
+            self.hands.is_congested |= port.is_waiting();
+        }
+    }
+
+    /// The slot asks the task before it takes from a channel, so nothing is to be remembered.
+    fn block(&mut self, _channel: ChannelIndex) {}
+
+    fn unblock(&mut self, _channel: ChannelIndex) {}
+
+    fn report(&mut self, body: FromTask) {
+        if self.hands.failure.is_none() {
+            let message = TaskMessage { task: self.task, attempt: self.attempt, body };
+            // If the coordinator is gone, so will this worker be.
+            let _ = self.around.office.coordinator.send(ToCoordinator::Message(message));
+        }
+    }
+
+    fn store(&mut self, request: StoreRequest) {
+        if self.hands.failure.is_none() {
+            let worker = self.around.office.worker;
+            let asker = Asker::Task { worker, attempt: self.attempt, task: self.task };
+            // The writer outlives the workers.
+            let _ = self.around.office.writer.send(WriteOrder { request, asker });
+        }
+    }
+
+    fn read(&mut self, request: ReadRequest) {
+        self.hands.read = Some(request);
+    }
+
+    fn sink(&mut self, request: SinkRequest) {
+        if self.hands.failure.is_some() {
+            return;
+        }
+        if let SinkRequest::Write { records, .. } = &request {
+            let counters = &self.around.office.counters;
+            counters.records_out.fetch_add(records.len() as u64, Ordering::Relaxed);
+        }
+        let (sink, _) = self.hands.sink.as_mut().expect("only a task with a sink asks it");
+        match sink.carry_out(request) {
+            Ok(reply) => self.hands.sink_replies.extend(reply),
+            Err(error) => self.hands.failure = Some(error.into()),
+        }
+    }
+}
+
+/// How many elements a task takes before the others of its worker have their turn.
+const ELEMENTS_PER_STEP: usize = 4;
+
+/// The time before a source that had nothing is asked again.
+const SOURCE_PAUSE: Duration = Duration::from_millis(5);

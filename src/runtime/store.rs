@@ -1,0 +1,123 @@
+//! Where checkpoints lie: the small trait that the runtime writes through, and the store in memory.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::id::CheckpointId;
+use crate::storage::StoreKey;
+
+/// A durable store. Its calls may block; the runtime makes them on a thread that no record waits for.
+pub trait CheckpointStore: Send + Sync {
+    /// Writes `bytes` under `key`, atomically and durably.
+    ///
+    /// # Errors
+    /// If that failed, or if nobody knows whether it did.
+    fn put(&self, key: StoreKey, bytes: &[u8]) -> Result<(), PutError>;
+
+    /// What lies under `key`, if anything does.
+    ///
+    /// # Errors
+    /// If it can not be read.
+    fn get(&self, key: StoreKey) -> Result<Option<Vec<u8>>, StoreError>;
+
+    /// The keys of all complete checkpoints' metadata and of all reservations, in order.
+    ///
+    /// # Errors
+    /// If they can not be listed.
+    fn list(&self) -> Result<Vec<StoreKey>, StoreError>;
+
+    /// Removes what lies under `key`, durably; nothing there is fine.
+    ///
+    /// # Errors
+    /// If it may still be there.
+    fn remove(&self, key: StoreKey) -> Result<(), StoreError>;
+
+    /// Removes a checkpoint: its metadata first, so that what a crash leaves is not a checkpoint.
+    ///
+    /// # Errors
+    /// If it may still be there.
+    fn discard(&self, checkpoint: CheckpointId) -> Result<(), StoreError>;
+
+    /// Where the value of `key` lies, for people.
+    fn place_of(&self, key: StoreKey) -> String;
+}
+
+/// Why a value was not written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PutError {
+    /// It is not there and never will be.
+    #[error("{0}")]
+    Failed(String),
+    /// It may or may not survive a crash.
+    #[error("{0}")]
+    Unknown(String),
+}
+
+/// Why the store could not be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct StoreError(
+    /// What happened, and to which file.
+    pub String,
+);
+
+/// A store that is lost with the process.
+#[derive(Default)]
+pub struct MemoryStore {
+    values: Mutex<BTreeMap<StoreKey, Vec<u8>>>,
+}
+
+impl MemoryStore {
+    /// An empty store.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn values(&self) -> MutexGuard<'_, BTreeMap<StoreKey, Vec<u8>>> {
+        self.values.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MemoryStore({} values)", self.values().len())
+    }
+}
+
+impl CheckpointStore for MemoryStore {
+    fn put(&self, key: StoreKey, bytes: &[u8]) -> Result<(), PutError> {
+        self.values().insert(key, bytes.to_vec());
+        Ok(())
+    }
+
+    fn get(&self, key: StoreKey) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(self.values().get(&key).cloned())
+    }
+
+    fn list(&self) -> Result<Vec<StoreKey>, StoreError> {
+        let values = self.values();
+        let is_listed = |key: &&StoreKey| match key {
+            StoreKey::Metadata(_) | StoreKey::Reservation { .. } => true,
+            StoreKey::State { .. } | StoreKey::Attempt => false,
+        };
+        Ok(values.keys().filter(is_listed).copied().collect())
+    }
+
+    fn remove(&self, key: StoreKey) -> Result<(), StoreError> {
+        self.values().remove(&key);
+        Ok(())
+    }
+
+    fn discard(&self, checkpoint: CheckpointId) -> Result<(), StoreError> {
+        self.values().retain(|key, _| match key {
+            StoreKey::State { checkpoint: of, .. } | StoreKey::Metadata(of) => *of != checkpoint,
+            StoreKey::Reservation { .. } | StoreKey::Attempt => true,
+        });
+        Ok(())
+    }
+
+    fn place_of(&self, key: StoreKey) -> String {
+        format!("{key} in memory")
+    }
+}

@@ -1,0 +1,130 @@
+//! A worker: one thread that hosts many tasks and gives each its turn.
+
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, Thread};
+use std::time::Instant;
+
+use crate::id::{AttemptId, TaskId};
+use crate::runtime::channel::Exchange;
+use crate::runtime::mail::{ToCoordinator, ToWorker};
+use crate::runtime::slot::{Office, Slot, Surroundings};
+use crate::task::Task;
+
+/// The threads of all workers, known once all of them have been started.
+pub(super) type Roster = Arc<OnceLock<Vec<Thread>>>;
+
+pub(super) struct Worker {
+    office: Office,
+    mail: Receiver<ToWorker>,
+    roster: Roster,
+    exchange: Exchange,
+    attempt: Option<AttemptId>,
+    /// By task.
+    slots: Vec<Slot>,
+}
+
+impl Worker {
+    pub(super) fn new(
+        office: Office,
+        mail: Receiver<ToWorker>,
+        roster: Roster,
+        exchange: Exchange,
+    ) -> Self {
+        Self { office, mail, roster, exchange, attempt: None, slots: Vec::new() }
+    }
+
+    /// Works until it is told to quit.
+    pub(super) fn run(mut self) {
+        let _alarm = Alarm(self.office.coordinator.clone());
+        loop {
+            let Some(mut moved) = self.read_mail() else { return };
+            let mut around = Surroundings { exchange: &mut self.exchange, office: &self.office };
+            for slot in &mut self.slots {
+                moved |= slot.step(&mut around);
+            }
+            self.wake_others();
+            if !moved {
+                self.rest();
+            }
+        }
+    }
+
+    /// Handles every message that is there; none if the worker is to end.
+    fn read_mail(&mut self) -> Option<bool> {
+        let mut found = false;
+        loop {
+            match self.mail.try_recv() {
+                Err(TryRecvError::Empty) => return Some(found),
+                Err(TryRecvError::Disconnected) | Ok(ToWorker::Quit) => return None,
+                Ok(ToWorker::Deploy { attempt, slots, queues }) => {
+                    self.deploy(attempt, slots, queues);
+                }
+                Ok(ToWorker::Cancel(attempt)) => self.cancel(attempt),
+                Ok(ToWorker::Message { attempt, task, message }) => {
+                    self.tell(attempt, task, |task| task.handle_message(message));
+                }
+                Ok(ToWorker::Stored { attempt, task, reply }) => {
+                    self.tell(attempt, task, |task| task.handle_stored(reply));
+                }
+            }
+            found = true;
+        }
+    }
+
+    fn deploy(&mut self, attempt: AttemptId, slots: Vec<Slot>, queues: usize) {
+        self.attempt = Some(attempt);
+        self.exchange.reset(queues);
+        self.slots = slots;
+        let mut around = Surroundings { exchange: &mut self.exchange, office: &self.office };
+        for slot in &mut self.slots {
+            slot.begin(&mut around);
+        }
+    }
+
+    fn cancel(&mut self, attempt: AttemptId) {
+        if self.attempt == Some(attempt) {
+            self.attempt = None;
+            self.slots.clear();
+            self.exchange.reset(0);
+        }
+        // If the coordinator is gone, the next look at the mail ends this worker.
+        let _ = self.office.coordinator.send(ToCoordinator::Cancelled(attempt));
+    }
+
+    /// Another attempt's messages are for tasks that are no more.
+    fn tell(&mut self, attempt: AttemptId, task: TaskId, fact: impl FnOnce(&mut Task)) {
+        if self.attempt == Some(attempt)
+            && let Ok(position) = self.slots.binary_search_by_key(&task, Slot::task)
+        {
+            let mut around = Surroundings { exchange: &mut self.exchange, office: &self.office };
+            self.slots[position].tell(&mut around, fact);
+        }
+    }
+
+    fn wake_others(&mut self) {
+        for worker in self.exchange.take_given() {
+            let threads = self.roster.get().expect("no task is deployed before all workers run");
+            threads[worker].unpark();
+        }
+    }
+
+    /// Parks until somebody gives something (see `mail`), or a source may be read again.
+    fn rest(&self) {
+        match self.slots.iter().filter_map(Slot::wake_at).min() {
+            Some(at) => thread::park_timeout(at.saturating_duration_since(Instant::now())),
+            None => thread::park(),
+        }
+    }
+}
+
+/// Tells the coordinator if the worker dies of a panic that no task is to blame for.
+struct Alarm(Sender<ToCoordinator>);
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let _ = self.0.send(ToCoordinator::Died);
+        }
+    }
+}

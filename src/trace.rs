@@ -1,0 +1,306 @@
+//! What can be seen of a run from outside: the words in which a driver records it and in which
+//! judges read it. It knows no machine.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{AttemptId, ChannelId, CheckpointId, SplitId, TaskId, TransactionId};
+use crate::message::AbortReason;
+use crate::time::{EventTime, Instant};
+
+/// A source record: which of the job's sources, and its position in that source's input.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct RecordId {
+    /// The source's place among the sources of the job, from 0.
+    pub source: u32,
+    /// The record's place in the source's input, from 0.
+    pub offset: u64,
+}
+
+impl fmt::Display for RecordId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "record {} of source {}", self.offset, self.source)
+    }
+}
+
+/// The identity of a record anywhere in a graph (ORACLES C10): the source record that gave rise to
+/// it and the path it took, as a hash of the emission indices; without a source record, what a timer
+/// fired, by operator and content.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct Origin {
+    /// The source record.
+    pub record: Option<RecordId>,
+    /// The path.
+    pub path: u64,
+}
+
+/// An event and when it happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traced {
+    /// When.
+    pub at: Instant,
+    /// What.
+    pub event: TraceEvent,
+}
+
+/// What a channel carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Carried {
+    /// So many records.
+    Records(u32),
+    /// A watermark.
+    Watermark(EventTime),
+    /// A barrier.
+    Barrier(CheckpointId),
+    /// A cancel marker.
+    Cancel(CheckpointId),
+    /// The end of data.
+    EndOfData,
+    /// The end of everything.
+    EndOfPartition,
+}
+
+/// The part of the protocol that a task, or the coordinator, is in when a fault hits it.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Window {
+    /// A record was taken from its channel and not yet processed.
+    Receive,
+    /// State was updated and nothing emitted.
+    Update,
+    /// Some of the outputs of a record were emitted.
+    Emit,
+    /// Some barriers have come and others are awaited.
+    Aligning,
+    /// A snapshot was taken and is not durable yet.
+    Snapshotting,
+    /// A transaction is prepared and its checkpoint not complete.
+    PreCommitted,
+    /// A commit was asked for and is not confirmed.
+    Committing,
+    /// State is being restored, or restored transactions are being committed.
+    Restoring,
+    /// Positions are being reserved (at-most-once).
+    Reserving,
+    /// The data has ended and the last checkpoint is awaited.
+    Ending,
+    /// None of these.
+    Idle,
+    /// The coordinator awaits acknowledgements.
+    Collecting,
+    /// The coordinator awaits the metadata's reply.
+    Completing,
+    /// The coordinator tells tasks of a completion.
+    Notifying,
+    /// The coordinator is starting or restarting the job.
+    Recovering,
+}
+
+/// One thing that happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TraceEvent {
+    /// An attempt began, from a checkpoint or from the start.
+    Deployed {
+        /// The attempt.
+        attempt: AttemptId,
+        /// The checkpoint.
+        restored: Option<CheckpointId>,
+    },
+    /// A task began; the digest is that of its state as it holds it now.
+    Started {
+        /// The task.
+        task: TaskId,
+        /// The attempt.
+        attempt: AttemptId,
+        /// The checkpoint it was restored from, with the digest.
+        restored: Option<(CheckpointId, u64)>,
+    },
+    /// A task died.
+    Crashed {
+        /// The task.
+        task: TaskId,
+        /// The attempt.
+        attempt: AttemptId,
+        /// Where in the protocol.
+        window: Window,
+    },
+    /// The coordinator died.
+    CoordinatorCrashed {
+        /// Where in the protocol.
+        window: Window,
+    },
+    /// A new coordinator has read the store.
+    CoordinatorStarted,
+    /// Every task of the attempt was told to stop.
+    Cancelled {
+        /// The attempt.
+        attempt: AttemptId,
+    },
+    /// An element was put on a channel.
+    Sent {
+        /// The channel.
+        channel: ChannelId,
+        /// The attempt.
+        attempt: AttemptId,
+        /// Its place on the channel in this attempt.
+        sequence: u64,
+        /// What.
+        what: Carried,
+    },
+    /// A task has taken an element from a channel and processed it.
+    Received {
+        /// The channel.
+        channel: ChannelId,
+        /// The attempt of the receiver.
+        attempt: AttemptId,
+        /// Its place on the channel in the attempt that sent it.
+        sequence: u64,
+        /// What.
+        what: Carried,
+    },
+    /// A source has emitted records, all those of the split before this position.
+    Emitted {
+        /// The task.
+        task: TaskId,
+        /// The attempt.
+        attempt: AttemptId,
+        /// The split.
+        split: SplitId,
+        /// How many records of the split are emitted over all attempts that count.
+        records: u64,
+    },
+    /// A task has taken its snapshot; the digest is that of its state at this moment.
+    Snapshot {
+        /// The task.
+        task: TaskId,
+        /// The attempt.
+        attempt: AttemptId,
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+        /// The digest.
+        digest: u64,
+    },
+    /// A task's part of a checkpoint is durable.
+    StateStored {
+        /// The task.
+        task: TaskId,
+        /// The attempt.
+        attempt: AttemptId,
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+    },
+    /// A task has acknowledged a checkpoint.
+    Acknowledged {
+        /// The task.
+        task: TaskId,
+        /// The attempt.
+        attempt: AttemptId,
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+    },
+    /// A checkpoint began.
+    Triggered {
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+    },
+    /// A checkpoint is complete.
+    Completed {
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+        /// The attempt that took it.
+        attempt: AttemptId,
+    },
+    /// A checkpoint was given up.
+    Aborted {
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+        /// Why.
+        reason: AbortReason,
+    },
+    /// A sink has written rows that are visible, or will be when the transaction is committed.
+    Written {
+        /// The task.
+        task: TaskId,
+        /// The attempt.
+        attempt: AttemptId,
+        /// The transaction.
+        transaction: Option<TransactionId>,
+        /// How many rows.
+        rows: u32,
+    },
+    /// A transaction can be committed from now on, by whomever.
+    Prepared {
+        /// The transaction.
+        transaction: TransactionId,
+        /// The checkpoint that it belongs to.
+        checkpoint: CheckpointId,
+    },
+    /// A transaction has become visible, or was visible and was committed again.
+    Committed {
+        /// The transaction.
+        transaction: TransactionId,
+        /// The attempt that asked.
+        attempt: AttemptId,
+        /// It was visible before.
+        again: bool,
+    },
+    /// A transaction was rolled back.
+    RolledBack {
+        /// The transaction.
+        transaction: TransactionId,
+        /// The attempt that asked.
+        attempt: AttemptId,
+    },
+    /// A source has reserved positions.
+    Reserved {
+        /// The task.
+        task: TaskId,
+        /// The attempt.
+        attempt: AttemptId,
+    },
+    /// A fault other than a crash: a lost, late or doubled message, or a store that does not do
+    /// what it was asked to.
+    Disturbed {
+        /// The fault.
+        fault: Disturbance,
+        /// The task it concerns, if any.
+        task: Option<TaskId>,
+    },
+    /// The job is done.
+    Finished,
+    /// The job has failed for good.
+    Failed,
+}
+
+/// A fault that is not a crash.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Disturbance {
+    /// A completion or abort notice was lost.
+    NoticeLost,
+    /// A completion or abort notice came long after it was sent.
+    NoticeLate,
+    /// A completion or abort notice came twice.
+    NoticeDoubled,
+    /// The store took long.
+    StoreSlow,
+    /// The store refused.
+    StoreFailed,
+    /// The store did not say whether it had written.
+    StoreUnknown,
+    /// A write was cut in the middle by its writer's death.
+    StoreTorn,
+    /// Rows that were not flushed were lost with their worker.
+    RowsLost,
+    /// A task that was declared dead goes on.
+    Zombie,
+}
