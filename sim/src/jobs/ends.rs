@@ -1,17 +1,12 @@
-//! Where the built-in jobs' streams end, and where those that read from memory begin.
+//! Where the built-in jobs' streams end.
 
 use std::marker::PhantomData;
-use std::sync::Arc;
 
-use cofferdam::element::Record;
 use cofferdam::guarantee::SinkContract;
 use cofferdam::id::TransactionId;
 use cofferdam::job::{JobBuilder, Stream};
 use cofferdam::operator::chain::Segment;
 use cofferdam::operator::sink::{Sink, SinkError, TransactionalSink};
-use cofferdam::operator::source::{Fetch, Source, SourceError};
-use cofferdam::state::codec;
-use serde::{Deserialize, Serialize};
 
 use crate::jobs::Shape;
 use crate::jobs::row::Row;
@@ -43,57 +38,6 @@ impl Ends for Watched {
     }
 }
 
-/// Records in memory, read in shares. A share's cursor is the [`Share`] that is left of it.
-#[derive(Clone, Debug)]
-pub(crate) struct Listed<T>(pub(crate) Arc<[T]>);
-
-impl<T: Record> Source for Listed<T> {
-    type Record = T;
-    type Split = Share;
-
-    fn discover(&mut self, parallelism: usize) -> Result<Vec<Share>, SourceError> {
-        Ok(Share::cut(self.0.len() as u64, parallelism))
-    }
-
-    fn read(&mut self, share: &mut Share, records_max: usize) -> Result<Fetch<T>, SourceError> {
-        let taken = share.take(records_max);
-        Ok(match taken.is_empty() {
-            true => Fetch::End,
-            false => Fetch::Records(self.0[taken.start as usize..taken.end as usize].to_vec()),
-        })
-    }
-}
-
-/// The records from `next` on that lie before `end`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Share {
-    next: u64,
-    end: u64,
-}
-
-impl Share {
-    /// Cuts `records` into equal shares; no more than there are records.
-    pub(crate) fn cut(records: u64, shares: usize) -> Vec<Self> {
-        let shares = (shares as u64).clamp(1, records.max(1));
-        let bound = |share| (u128::from(records) * u128::from(share) / u128::from(shares)) as u64;
-        (0..shares).map(|share| Self { next: bound(share), end: bound(share + 1) }).collect()
-    }
-
-    /// Takes the first `records_max` off.
-    pub(crate) fn take(&mut self, records_max: usize) -> std::ops::Range<u64> {
-        let start = self.next;
-        self.next = self.end.min(start.saturating_add(records_max as u64));
-        start..self.next
-    }
-
-    /// The offset of the next record of an encoded share.
-    pub(crate) fn offset_at(cursor: &[u8]) -> u64 {
-        let share: Self =
-            codec::decode(cursor).expect("the cursor of a source that reads in shares");
-        share.next
-    }
-}
-
 /// A builder for a job of this shape.
 pub(crate) fn builder(name: &str, shape: Shape) -> JobBuilder {
     let builder = JobBuilder::new(name, shape.parallelism);
@@ -117,8 +61,12 @@ impl<R> Clone for WatchedSink<R> {
 impl<R: Row> Sink for WatchedSink<R> {
     type Record = R;
 
-    fn is_idempotent(&self) -> bool {
-        self.contract == SinkContract::Idempotent
+    fn contract(&self) -> SinkContract {
+        self.contract
+    }
+
+    fn key_of(&self, row: &R) -> Vec<u8> {
+        row.row_key()
     }
 
     fn write(&mut self, _rows: Vec<R>) -> Result<(), SinkError> {

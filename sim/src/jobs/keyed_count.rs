@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
+use cofferdam::connector::memory::Numbers;
 use cofferdam::job::Job;
-use cofferdam::operator::source::Source;
 
-use crate::jobs::ends::{Ends, Listed, Watched, builder};
+use crate::jobs::ends::{Ends, Watched, builder};
 use crate::jobs::parameters::parse_count;
 use crate::jobs::{BuiltinJob, Case, CaseData, CaseInput, JobError, Parameter, Setup};
 use crate::reference::running::RunningReference;
-use crate::workload::draw::splitmix64;
+use crate::workload::splitmix64;
 
 /// The job.
 pub(crate) struct KeyedCount;
@@ -34,8 +34,8 @@ impl BuiltinJob for KeyedCount {
     /// A case has at most an eighth as many keys as records, so that keys come again.
     fn case(&self, data: &CaseData, setup: &Setup) -> Result<Case, JobError> {
         let keys = keys(setup)?.min((data.records as u64 / 8).max(1));
-        let numbers: Arc<[u64]> = (0..data.records as u64).collect();
-        let job = graph(Listed(numbers.clone()), keys, &Watched(setup.sink), setup)?;
+        let numbers = Arc::new((0..data.records as u64).collect::<Vec<_>>());
+        let job = graph(Numbers::up_to(data.records as u64), keys, &Watched(setup.sink), setup)?;
         let pairs = numbers.iter().map(|number| (splitmix64(*number) % keys, *number));
         let reference = Box::new(RunningReference::of_pairs(pairs));
         let inputs = CaseInput::of(&job, vec![numbers]);
@@ -43,12 +43,7 @@ impl BuiltinJob for KeyedCount {
     }
 }
 
-fn graph(
-    source: impl Source<Record = u64>,
-    keys: u64,
-    ends: &impl Ends,
-    setup: &Setup,
-) -> Result<Job, JobError> {
+fn graph(source: Numbers, keys: u64, ends: &impl Ends, setup: &Setup) -> Result<Job, JobError> {
     let builder = builder("keyed-count", setup.shape);
     let sums = builder
         .source("numbers", source)

@@ -1,7 +1,7 @@
 //! From lines of text to records: the formats that the jobs read, and the fields that they name.
 
+use crate::dice::{Dice, Purpose};
 use crate::jobs::{CaseData, JobError};
-use crate::workload::draw::Draw;
 
 /// What the lines of a file are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +82,7 @@ pub(crate) fn cycle_lines<T>(
     }
     let start = match body == data.records {
         true => 0,
-        false => Draw::new(data.seed, "first line").below(body as u64) as usize,
+        false => Dice::new(data.seed, Purpose::Workload).below(body as u64) as usize,
     };
     let mut records = Vec::with_capacity(data.records);
     for step in 0..data.records {

@@ -17,13 +17,14 @@ mod wordcount;
 use std::sync::Arc;
 
 use cofferdam::config::JobConfig;
+use cofferdam::connector::memory::Range;
 use cofferdam::element::Record;
 use cofferdam::guarantee::SinkContract;
 use cofferdam::id::VertexId;
 use cofferdam::job::{GraphError, Job};
+use cofferdam::state::codec;
 use cofferdam::state::key_group::KeyGroupCount;
 
-use crate::jobs::ends::Share;
 use crate::reference::Reference;
 
 pub use parameters::{Parameter, Parameters, parse_count, parse_duration};
@@ -107,13 +108,13 @@ pub struct CaseInput {
 
 impl CaseInput {
     /// The inputs of a job whose sources read `lists`, in the order of the sources.
-    pub(crate) fn of<T: Record>(job: &Job, lists: Vec<Arc<[T]>>) -> Vec<Self> {
+    pub(crate) fn of<T: Record>(job: &Job, lists: Vec<Arc<Vec<T>>>) -> Vec<Self> {
         let sources = job.graph().vertices().iter().enumerate().filter(|(_, v)| v.is_source);
         let inputs = sources.zip(lists).map(|((vertex, _), list)| Self {
             vertex: VertexId::new(vertex as u32),
             records: list.len() as u64,
             text: Box::new(move |offset| format!("{:?}", list[offset as usize])),
-            offset_at: Share::offset_at,
+            offset_at,
         });
         inputs.collect()
     }
@@ -165,4 +166,10 @@ pub fn all() -> &'static [&'static dyn BuiltinJob] {
 /// The job with this name.
 pub fn find(name: &str) -> Option<&'static dyn BuiltinJob> {
     all().iter().copied().find(|job| job.name() == name)
+}
+
+/// The cursor of a source in memory is a range of offsets.
+fn offset_at(cursor: &[u8]) -> u64 {
+    let range: Range = codec::decode(cursor).expect("the cursor of a source in memory");
+    range.next
 }

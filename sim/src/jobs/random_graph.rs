@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use cofferdam::connector::memory::VecSource;
 use cofferdam::job::{JobBuilder, Stream};
 use cofferdam::operator::Emit;
 use cofferdam::operator::chain::{Pass, Segment};
@@ -10,11 +11,11 @@ use cofferdam::operator::keyed::{KeyedContext, KeyedProcess};
 use cofferdam::operator::stateless::FlatMap;
 use cofferdam::state::codec;
 
-use crate::jobs::ends::{Ends, Listed, Watched, builder};
+use crate::dice::{Dice, Purpose};
+use crate::jobs::ends::{Ends, Watched, builder};
 use crate::jobs::row::{JsonObject, Row};
 use crate::jobs::{BuiltinJob, Case, CaseData, CaseInput, JobError, Setup};
 use crate::reference::random_graph::RandomGraphReference;
-use crate::workload::draw::Draw;
 use crate::workload::plan::{Change, Exit, Item, KeyRule, KeyedStep, Plan, Step, items};
 
 /// The job.
@@ -30,9 +31,10 @@ impl BuiltinJob for RandomGraph {
     }
 
     fn case(&self, data: &CaseData, setup: &Setup) -> Result<Case, JobError> {
-        let plan = Plan::draw(&mut Draw::new(data.seed, "plan"), setup.shape.parallelism);
-        let lists = items(&mut Draw::new(data.seed, "items"), &plan, data.records);
-        let lists: Vec<Arc<[Item]>> = lists.into_iter().map(Arc::from).collect();
+        let mut dice = Dice::new(data.seed, Purpose::Workload);
+        let plan = Plan::draw(&mut dice, setup.shape.parallelism);
+        let lists = items(&mut dice, &plan, data.records);
+        let lists: Vec<Arc<Vec<Item>>> = lists.into_iter().map(Arc::new).collect();
         let ends = Watched(setup.sink);
         let builder = builder(self.name(), setup.shape);
         let mut open = Some(begin(&builder, &plan, &lists));
@@ -56,10 +58,10 @@ impl Row for Item {
     }
 }
 
-fn begin(builder: &JobBuilder, plan: &Plan, lists: &[Arc<[Item]>]) -> Stream<Pass<Item>> {
+fn begin(builder: &JobBuilder, plan: &Plan, lists: &[Arc<Vec<Item>>]) -> Stream<Pass<Item>> {
     let sources = plan.sources.iter().zip(lists).enumerate();
     let streams = sources.map(|(number, (parallelism, list))| {
-        let source = builder.source(&format!("source-{number}"), Listed(list.clone()));
+        let source = builder.source(&format!("source-{number}"), VecSource::from(list.clone()));
         source.parallelism(*parallelism)
     });
     streams.reduce(Stream::union).expect("a plan has a source")

@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use cofferdam::connector::memory::VecSource;
 use cofferdam::element::Record;
 use cofferdam::job::{Job, Stream};
 use cofferdam::operator::Emit;
@@ -12,12 +13,12 @@ use cofferdam::operator::chain::Segment;
 use cofferdam::operator::keyed::{KeyedContext, KeyedProcess};
 use cofferdam::operator::source::Source;
 
-use crate::jobs::ends::{Ends, Listed, Watched, builder};
+use crate::dice::{Dice, Purpose};
+use crate::jobs::ends::{Ends, Watched, builder};
 use crate::jobs::lines::{Format, cycle_lines};
 use crate::jobs::row::Entry;
 use crate::jobs::{BuiltinJob, Case, CaseData, CaseInput, JobError, Parameter, Setup};
 use crate::reference::Reference;
-use crate::workload::draw::Draw;
 
 /// A job with one running value a key.
 pub(crate) trait Running: Sync + 'static {
@@ -37,14 +38,14 @@ pub(crate) trait Running: Sync + 'static {
     fn parse(fields: &[&str]) -> Result<Entry<Self::Given>, String>;
 
     /// Draws test input.
-    fn generate(draw: &mut Draw, records: usize) -> Vec<Entry<Self::Given>>;
+    fn generate(dice: &mut Dice, records: usize) -> Vec<Entry<Self::Given>>;
 
     /// Takes a record in.
     fn fold(so_far: Option<Self::Kept>, given: Self::Given) -> Self::Kept;
 
     /// The reference for these records.
     fn reference(
-        records: Arc<[Entry<Self::Given>]>,
+        records: Arc<Vec<Entry<Self::Given>>>,
         setup: &Setup,
     ) -> Result<Box<dyn Reference>, JobError>;
 
@@ -82,12 +83,11 @@ impl<J: Running> BuiltinJob for J {
     }
 
     fn case(&self, data: &CaseData, setup: &Setup) -> Result<Case, JobError> {
-        let records: Arc<[_]> = match &data.lines {
+        let records = Arc::new(match &data.lines {
             Some(lines) => cycle_lines(lines, J::FORMAT, data, |_, fields| J::parse(fields))?,
-            None => J::generate(&mut Draw::new(data.seed, J::NAME), data.records),
-        }
-        .into();
-        let job = J::graph(Listed(records.clone()), &Watched(setup.sink), setup)?;
+            None => J::generate(&mut Dice::new(data.seed, Purpose::Workload), data.records),
+        });
+        let job = J::graph(VecSource::from(records.clone()), &Watched(setup.sink), setup)?;
         let reference = J::reference(records.clone(), setup)?;
         let inputs = CaseInput::of(&job, vec![records]);
         Ok(Case { job, reference, inputs })

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
+use crate::dice::Dice;
 use crate::jobs::lines::{Format, integer};
 use crate::jobs::row::Entry;
 use crate::jobs::running::Running;
 use crate::jobs::{JobError, Setup};
 use crate::reference::Reference;
 use crate::reference::running::RunningReference;
-use crate::workload::draw::Draw;
 use crate::workload::text;
 
 /// The sum of a key's values. It is kept wider than the values: no input is long enough to overflow it.
@@ -37,15 +37,15 @@ impl Running for RollingSum {
         parse_key_value(fields)
     }
 
-    fn generate(draw: &mut Draw, records: usize) -> Vec<Entry<i64>> {
-        text::numbers(draw, records)
+    fn generate(dice: &mut Dice, records: usize) -> Vec<Entry<i64>> {
+        text::numbers(dice, records)
     }
 
     fn fold(so_far: Option<i128>, value: i64) -> i128 {
         so_far.unwrap_or(0) + i128::from(value)
     }
 
-    fn reference(records: Arc<[Entry<i64>]>, _: &Setup) -> Result<Box<dyn Reference>, JobError> {
+    fn reference(records: Arc<Vec<Entry<i64>>>, _: &Setup) -> Result<Box<dyn Reference>, JobError> {
         Ok(Box::new(RunningReference::of_sums(&records)))
     }
 }
@@ -66,15 +66,15 @@ impl Running for AdBilling {
         Ok(Entry::new(click.campaign, price))
     }
 
-    fn generate(draw: &mut Draw, records: usize) -> Vec<Entry<u64>> {
-        text::prices(draw, records)
+    fn generate(dice: &mut Dice, records: usize) -> Vec<Entry<u64>> {
+        text::prices(dice, records)
     }
 
     fn fold(so_far: Option<i128>, price: u64) -> i128 {
         so_far.unwrap_or(0) + i128::from(price)
     }
 
-    fn reference(records: Arc<[Entry<u64>]>, _: &Setup) -> Result<Box<dyn Reference>, JobError> {
+    fn reference(records: Arc<Vec<Entry<u64>>>, _: &Setup) -> Result<Box<dyn Reference>, JobError> {
         Ok(Box::new(RunningReference::of_sums(&records)))
     }
 }
@@ -93,15 +93,15 @@ impl Running for Seen {
         Ok(Entry::new(fields[0].to_owned(), ()))
     }
 
-    fn generate(draw: &mut Draw, records: usize) -> Vec<Entry<()>> {
-        text::repeated_lines(draw, records)
+    fn generate(dice: &mut Dice, records: usize) -> Vec<Entry<()>> {
+        text::repeated_lines(dice, records)
     }
 
     fn fold(_so_far: Option<bool>, (): ()) -> bool {
         true
     }
 
-    fn reference(records: Arc<[Entry<()>]>, _: &Setup) -> Result<Box<dyn Reference>, JobError> {
+    fn reference(records: Arc<Vec<Entry<()>>>, _: &Setup) -> Result<Box<dyn Reference>, JobError> {
         Ok(Box::new(RunningReference::of_marks(&records)))
     }
 }
@@ -120,15 +120,15 @@ impl Running for Max {
         parse_key_value(fields)
     }
 
-    fn generate(draw: &mut Draw, records: usize) -> Vec<Entry<i64>> {
-        text::numbers(draw, records)
+    fn generate(dice: &mut Dice, records: usize) -> Vec<Entry<i64>> {
+        text::numbers(dice, records)
     }
 
     fn fold(so_far: Option<i64>, value: i64) -> i64 {
         so_far.map_or(value, |largest| largest.max(value))
     }
 
-    fn reference(records: Arc<[Entry<i64>]>, _: &Setup) -> Result<Box<dyn Reference>, JobError> {
+    fn reference(records: Arc<Vec<Entry<i64>>>, _: &Setup) -> Result<Box<dyn Reference>, JobError> {
         Ok(Box::new(RunningReference::of_maxima(&records)))
     }
 }

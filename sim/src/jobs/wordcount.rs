@@ -8,6 +8,7 @@ use cofferdam::operator::keyed::{KeyedContext, KeyedProcess};
 use cofferdam::operator::source::Source;
 use cofferdam::time::EventTime;
 
+use crate::dice::Dice;
 use crate::jobs::ends::{Ends, builder};
 use crate::jobs::lines::Format;
 use crate::jobs::row::{Entry, Origin};
@@ -15,7 +16,6 @@ use crate::jobs::running::{Running, fold_by_key};
 use crate::jobs::{JobError, Parameter, Setup};
 use crate::reference::Reference;
 use crate::reference::running::{Emits, RunningReference};
-use crate::workload::draw::Draw;
 use crate::workload::text;
 
 /// The job.
@@ -38,15 +38,18 @@ impl Running for WordCount {
         Ok(Entry::new(fields[0].to_owned(), ()))
     }
 
-    fn generate(draw: &mut Draw, records: usize) -> Vec<Entry<()>> {
-        text::lines(draw, records)
+    fn generate(dice: &mut Dice, records: usize) -> Vec<Entry<()>> {
+        text::lines(dice, records)
     }
 
     fn fold(so_far: Option<u64>, (): ()) -> u64 {
         so_far.unwrap_or(0) + 1
     }
 
-    fn reference(records: Arc<[Entry<()>]>, setup: &Setup) -> Result<Box<dyn Reference>, JobError> {
+    fn reference(
+        records: Arc<Vec<Entry<()>>>,
+        setup: &Setup,
+    ) -> Result<Box<dyn Reference>, JobError> {
         let emits = match emits_final(setup)? {
             true => Emits::AtTheEnd,
             false => Emits::EveryChange,

@@ -42,6 +42,12 @@ pub struct Outcome {
 
 /// The sequential reference of one case.
 pub trait Reference: Send + Sync {
+    /// Whether the rows depend on the order in which the records of a key reach its state, which is
+    /// free between source subtasks. Cells and the last row of each key never do.
+    fn rows_depend_on_order(&self) -> bool {
+        false
+    }
+
     /// What `record` brings about in a run without failures.
     fn effects(&self, record: RecordId) -> Effects;
 

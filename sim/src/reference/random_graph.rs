@@ -11,7 +11,7 @@ use crate::workload::plan::{Change, Exit, Item, KeyRule, Plan};
 /// Every record goes its way alone: no effect of one depends on another.
 pub(crate) struct RandomGraphReference {
     plan: Plan,
-    lists: Vec<Arc<[Item]>>,
+    lists: Vec<Arc<Vec<Item>>>,
 }
 
 /// What was seen on the way.
@@ -22,7 +22,7 @@ struct Walk {
 }
 
 impl RandomGraphReference {
-    pub(crate) fn new(plan: Plan, lists: Vec<Arc<[Item]>>) -> Self {
+    pub(crate) fn new(plan: Plan, lists: Vec<Arc<Vec<Item>>>) -> Self {
         Self { plan, lists }
     }
 

@@ -97,6 +97,11 @@ where
     V: Serialize,
     R: Serialize,
 {
+    /// Records that bring nothing but their key can change places.
+    fn rows_depend_on_order(&self) -> bool {
+        size_of::<G>() > 0
+    }
+
     fn effects(&self, record: RecordId) -> Effects {
         let touched = self.records[record.offset as usize].len() as u32;
         let outputs = match self.emits {
@@ -133,5 +138,63 @@ impl<K: Ord + Clone + Serialize, G, V: Serialize, R: Serialize> RunningReference
             }
         }
         outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(offset: u64) -> RecordId {
+        RecordId { source: 0, offset }
+    }
+
+    fn entries<G: Copy>(pairs: &[(&str, G)]) -> Vec<Entry<G>> {
+        pairs.iter().map(|(key, value)| Entry::new((*key).to_owned(), *value)).collect()
+    }
+
+    fn rows<V: serde::de::DeserializeOwned>(outcome: &Outcome) -> Vec<(String, V)> {
+        let decode = |row: &Vec<u8>| codec::decode::<Entry<V>>(row).unwrap();
+        let rows = outcome.outputs.iter().flat_map(|((_, row), times)| vec![row; *times as usize]);
+        rows.map(decode).map(|entry| (entry.key, entry.value)).collect()
+    }
+
+    #[test]
+    fn words_are_counted_as_by_hand() {
+        let lines = entries(&[("a b\u{3000}a", ()), ("", ()), (" b ", ())]);
+        let reference = RunningReference::of_words(&lines, Emits::EveryChange);
+        let mut counts = rows::<u64>(&reference.run_all());
+        counts.sort();
+        let key = |word: &str, count| (word.to_owned(), count);
+        assert_eq!(counts, [key("a", 1), key("a", 2), key("b", 1), key("b", 2)]);
+        assert_eq!(reference.effects(record(0)), Effects { state: 3, outputs: 3 });
+        assert_eq!(reference.effects(record(1)), Effects::default());
+
+        let reference = RunningReference::of_words(&lines, Emits::AtTheEnd);
+        assert_eq!(rows::<u64>(&reference.run_all()).len(), 2);
+        assert_eq!(reference.effects(record(0)), Effects { state: 3, outputs: 0 });
+    }
+
+    #[test]
+    fn records_count_as_often_as_they_are_applied() {
+        let numbers = entries(&[("a", i64::MAX), ("a", -1), ("b", 5)]);
+        let reference = RunningReference::of_sums(&numbers);
+        let applied = [record(0), record(0), record(1)];
+        let outcome = reference.run(&applied).unwrap();
+        let sum = 2 * i128::from(i64::MAX) - 1;
+        let cell = outcome.cells[&("fold".to_owned(), codec::encode("a"))].clone();
+        assert_eq!(codec::decode(&cell), Ok(sum));
+        assert_eq!(outcome.cells.len(), 1, "what was not applied is not there");
+        let last = &outcome.tables[&("out".to_owned(), codec::encode("a"))];
+        assert_eq!(codec::decode::<Entry<i128>>(last).unwrap().value, sum);
+    }
+
+    #[test]
+    fn a_maximum_does_not_mind_repetition_and_may_be_negative() {
+        let numbers = entries(&[("a", -7), ("a", -3), ("a", -5)]);
+        let reference = RunningReference::of_maxima(&numbers);
+        let applied = [record(1), record(0), record(1), record(2)];
+        assert_eq!(reference.run(&applied).unwrap().cells, reference.run_all().cells);
+        assert_eq!(rows::<i64>(&reference.run_all()).len(), 3);
     }
 }

@@ -11,12 +11,12 @@ use crate::reference::{Effects, Outcome, RecordId, Reference};
 
 /// Repeated records count once: the same reading again says nothing new.
 pub(crate) struct SmokeAlarmReference {
-    readings: Arc<[Reading]>,
+    readings: Arc<Vec<Reading>>,
     pattern: Pattern,
 }
 
 impl SmokeAlarmReference {
-    pub(crate) fn new(readings: Arc<[Reading]>, pattern: Pattern) -> Self {
+    pub(crate) fn new(readings: Arc<Vec<Reading>>, pattern: Pattern) -> Self {
         Self { readings, pattern }
     }
 
@@ -79,5 +79,60 @@ impl Reference for SmokeAlarmReference {
 
     fn run_all(&self) -> Outcome {
         self.apply(0..self.readings.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows as text, for readings (time in ms, temperature, smoke) of one sensor, hot above 40, within 10 ms.
+    fn verdicts(readings: &[(i64, f64, bool)]) -> Vec<String> {
+        let reading = |(offset, (at, temperature, smoke)): (u64, &(i64, f64, bool))| Reading {
+            sensor: "s".to_owned(),
+            at: Seconds::from_millis(*at),
+            temperature: *temperature,
+            smoke: *smoke,
+            offset,
+        };
+        let readings = Arc::new((0..).zip(readings).map(reading).collect());
+        let reference = SmokeAlarmReference::new(readings, Pattern { hot: 40.0, within_ms: 10 });
+        let rows = reference.run_all().outputs;
+        let text = |(uid, row): &(String, Vec<u8>)| match uid.as_str() {
+            "out" => {
+                let alarm: Alarm = codec::decode(row).unwrap();
+                format!("{} -> {}", alarm.hot_at.as_millis(), alarm.smoke_at.as_millis())
+            }
+            _ => {
+                let expired: Expired = codec::decode(row).unwrap();
+                format!("{} expired", expired.hot_at.as_millis())
+            }
+        };
+        rows.keys().map(text).collect()
+    }
+
+    #[test]
+    fn smoke_at_the_deadline_counts_and_a_millisecond_later_does_not() {
+        assert_eq!(verdicts(&[(0, 41.0, false), (10, 20.0, true)]), ["0 -> 10"]);
+        assert_eq!(verdicts(&[(0, 41.0, false), (11, 20.0, true)]), ["0 expired"]);
+        assert_eq!(verdicts(&[(0, 41.0, false)]), ["0 expired"]);
+        assert!(
+            verdicts(&[(0, 40.0, false), (1, 20.0, true)]).is_empty(),
+            "40 is not hotter than 40"
+        );
+    }
+
+    #[test]
+    fn ties_go_by_input_order_and_other_disorder_by_time() {
+        assert_eq!(verdicts(&[(5, 41.0, false), (5, 20.0, true)]), ["5 -> 5"]);
+        assert_eq!(verdicts(&[(5, 20.0, true), (5, 41.0, false)]), ["5 expired"]);
+        assert_eq!(verdicts(&[(7, 20.0, true), (5, 41.0, false)]), ["5 -> 7"]);
+    }
+
+    #[test]
+    fn a_reading_that_disarms_does_not_arm_and_the_first_heat_counts() {
+        assert_eq!(verdicts(&[(0, 41.0, false), (1, 50.0, true), (2, 20.0, true)]), ["0 -> 1"]);
+        let again = [(0, 41.0, true), (9, 41.0, false), (11, 41.0, false), (12, 20.0, true)];
+        assert_eq!(verdicts(&again), ["0 expired", "11 -> 12"]);
     }
 }

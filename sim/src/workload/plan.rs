@@ -3,7 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::workload::draw::Draw;
+use crate::dice::Dice;
+use crate::workload::signed;
 
 /// A graph: sources, united if there are two, then steps; the last step, and only that, has an end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,28 +90,28 @@ pub struct Item {
 impl Plan {
     /// Draws a plan whose operators have at most `parallelism_max` subtasks. It has at least one
     /// keyed operator.
-    pub fn draw(draw: &mut Draw, parallelism_max: usize) -> Self {
-        let sources = match draw.chance(50) {
-            true => vec![parallelism(draw, parallelism_max)],
+    pub fn draw(dice: &mut Dice, parallelism_max: usize) -> Self {
+        let sources = match dice.chance(500) {
+            true => vec![parallelism(dice, parallelism_max)],
             false => {
-                vec![parallelism(draw, parallelism_max), parallelism(draw, 2.min(parallelism_max))]
+                vec![parallelism(dice, parallelism_max), parallelism(dice, 2.min(parallelism_max))]
             }
         };
-        let extra = draw.below(2) as usize;
+        let extra = dice.below(2) as usize;
         let mut steps = Vec::new();
         for position in 0..=extra {
             let is_last = position == extra;
             let fewest =
                 u64::from(is_last && steps.iter().all(|step: &Step| step.keyed.is_empty()));
-            let keyed = (0..fewest + draw.below(2)).map(|_| keyed(draw, parallelism_max)).collect();
+            let keyed = (0..fewest + dice.below(2)).map(|_| keyed(dice, parallelism_max)).collect();
             steps.push(Step {
-                parallelism: parallelism(draw, parallelism_max),
-                change: change(draw),
+                parallelism: parallelism(dice, parallelism_max),
+                change: change(dice),
                 keyed,
                 exit: if is_last {
-                    end(draw)
+                    end(dice)
                 } else {
-                    draw.pick(&[Exit::Rebalance, Exit::Broadcast])
+                    *dice.pick(&[Exit::Rebalance, Exit::Broadcast])
                 },
             });
         }
@@ -122,40 +123,40 @@ impl Plan {
 }
 
 /// The records of a plan's sources: about `records` over all of them.
-pub fn items(draw: &mut Draw, plan: &Plan, records: usize) -> Vec<Vec<Item>> {
+pub fn items(dice: &mut Dice, plan: &Plan, records: usize) -> Vec<Vec<Item>> {
     let sources = plan.sources.len();
     let count = |source: usize| records / sources + usize::from(source < records % sources);
     let mut list = |source: usize| {
         let item =
-            |offset| Item { source: source as u32, offset, copy: 0, value: draw.between(-9, 9) };
+            |offset| Item { source: source as u32, offset, copy: 0, value: signed(dice, -9, 9) };
         (0..count(source) as u64).map(item).collect()
     };
     (0..sources).map(&mut list).collect()
 }
 
-fn keyed(draw: &mut Draw, parallelism_max: usize) -> KeyedStep {
-    let modulus = draw.below(5) + 1;
-    let key = if draw.chance(50) { KeyRule::Value(modulus) } else { KeyRule::Offset(modulus) };
-    KeyedStep { parallelism: parallelism(draw, parallelism_max), key }
+fn keyed(dice: &mut Dice, parallelism_max: usize) -> KeyedStep {
+    let modulus = dice.below(5) + 1;
+    let key = if dice.chance(500) { KeyRule::Value(modulus) } else { KeyRule::Offset(modulus) };
+    KeyedStep { parallelism: parallelism(dice, parallelism_max), key }
 }
 
-fn change(draw: &mut Draw) -> Change {
-    match draw.below(4) {
+fn change(dice: &mut Dice) -> Change {
+    match dice.below(4) {
         0 => Change::Keep,
-        1 => Change::Affine(draw.between(-3, 3)),
-        2 => Change::Drop(draw.below(3)),
-        _ => Change::Copies(draw.below(3)),
+        1 => Change::Affine(signed(dice, -3, 3)),
+        2 => Change::Drop(dice.below(3)),
+        _ => Change::Copies(dice.below(3)),
     }
 }
 
-fn end(draw: &mut Draw) -> Exit {
-    match draw.below(4) {
+fn end(dice: &mut Dice) -> Exit {
+    match dice.below(4) {
         0 | 1 => Exit::Sink,
         2 => Exit::Fork,
-        _ => Exit::Diamond(change(draw), change(draw)),
+        _ => Exit::Diamond(change(dice), change(dice)),
     }
 }
 
-fn parallelism(draw: &mut Draw, max: usize) -> usize {
-    draw.pick(&[1, 1, 2, 2, 2, 3]).min(max)
+fn parallelism(dice: &mut Dice, max: usize) -> usize {
+    (*dice.pick(&[1, 1, 2, 2, 2, 3])).min(max)
 }

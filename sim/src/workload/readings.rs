@@ -3,35 +3,36 @@
 
 use std::time::Duration;
 
+use crate::dice::Dice;
 use crate::jobs::seconds::Seconds;
 use crate::jobs::smoke_alarm::{Pattern, Reading};
-use crate::workload::draw::Draw;
+use crate::workload::signed;
 
 /// By how much readings may be out of order: not at all, a little, or by more than heat waits.
-pub(crate) fn disorder(draw: &mut Draw, pattern: Pattern) -> Duration {
+pub(crate) fn disorder(dice: &mut Dice, pattern: Pattern) -> Duration {
     let within = pattern.within_ms.unsigned_abs();
-    Duration::from_millis(draw.pick(&[0, 1, within / 2, within.saturating_mul(2)]))
+    Duration::from_millis(*dice.pick(&[0, 1, within / 2, within.saturating_mul(2)]))
 }
 
 /// `records` readings; one is older than another before it by at most `disorder`.
 pub(crate) fn readings(
-    draw: &mut Draw,
+    dice: &mut Dice,
     records: usize,
     pattern: Pattern,
     disorder: Duration,
 ) -> Vec<Reading> {
     let bound = u64::try_from(disorder.as_millis()).unwrap_or(u64::MAX).min(SPAN_MS_MAX);
     let within = pattern.within_ms.clamp(0, SPAN_MS_MAX as i64);
-    let sensors = draw.below(4) + 1;
+    let sensors = dice.below(4) + 1;
     let mut clocks = vec![0_i64; sensors as usize];
     let mut arrivals = Vec::with_capacity(records + SCENE_READINGS_MAX);
     while arrivals.len() < records {
-        let sensor = draw.below(sensors) as usize;
-        for (pause, is_hot, smoke) in scene(draw, within) {
+        let sensor = dice.below(sensors) as usize;
+        for (pause, is_hot, smoke) in scene(dice, within) {
             clocks[sensor] += pause;
             let at = clocks[sensor];
-            let temperature = pattern.hot + if is_hot { 0.5 } else { draw.pick(&[0.0, -20.0]) };
-            let jitter = draw.below(bound + 1) as i64;
+            let temperature = pattern.hot + if is_hot { 0.5 } else { *dice.pick(&[0.0, -20.0]) };
+            let jitter = dice.below(bound + 1) as i64;
             arrivals.push((at + jitter, sensor, at, temperature, smoke));
         }
     }
@@ -49,9 +50,9 @@ pub(crate) fn readings(
 
 /// Some readings of one sensor: the time since the one before, whether it is hot, whether there is
 /// smoke. A pause of zero ties two readings.
-fn scene(draw: &mut Draw, within: i64) -> Vec<(i64, bool, bool)> {
-    let pause = draw.between(0, within / 3 + 1);
-    match draw.below(9) {
+fn scene(dice: &mut Dice, within: i64) -> Vec<(i64, bool, bool)> {
+    let pause = signed(dice, 0, within / 3 + 1);
+    match dice.below(9) {
         0 => vec![(pause, true, false), (within, false, true)],
         1 => vec![(pause, true, false), (within + 1, false, true)],
         2 => vec![(pause, true, false), (0, false, true)],

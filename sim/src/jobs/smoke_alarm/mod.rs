@@ -10,115 +10,31 @@
 //! That holds if no reading is later than the declared disorder, which is checked before a job over
 //! a file starts; without a declaration the watermark waits for the end of input.
 
-use std::collections::BTreeMap;
+mod model;
+
 use std::sync::Arc;
 use std::time::Duration;
 
+use cofferdam::connector::memory::VecSource;
 use cofferdam::job::Job;
 use cofferdam::operator::Emit;
 use cofferdam::operator::keyed::{KeyedContext, KeyedProcess};
 use cofferdam::operator::source::Source;
-use cofferdam::state::codec;
 use cofferdam::time::EventTime;
 use serde::{Deserialize, Serialize};
 
-use crate::jobs::ends::{Ends, Listed, Watched, builder};
+use crate::dice::{Dice, Purpose};
+use crate::jobs::ends::{Ends, Watched, builder};
 use crate::jobs::lines::{Format, cycle_lines};
 use crate::jobs::parameters::parse_duration;
-use crate::jobs::row::{JsonObject, Row};
-use crate::jobs::seconds::Seconds;
 use crate::jobs::{BuiltinJob, Case, CaseData, CaseInput, JobError, Parameter, Setup};
 use crate::reference::smoke_alarm::SmokeAlarmReference;
-use crate::workload::draw::Draw;
 use crate::workload::readings;
+
+pub use model::{Alarm, Expired, Pattern, Reading, Sample, Sensor};
 
 /// The job.
 pub(crate) struct SmokeAlarm;
-
-/// What the job watches for.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Pattern {
-    /// A reading above this temperature is hot.
-    pub hot: f64,
-    /// How long after the heat smoke raises an alarm, in milliseconds.
-    pub within_ms: i64,
-}
-
-/// One reading of a sensor.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Reading {
-    /// The sensor.
-    pub sensor: String,
-    /// When.
-    pub at: Seconds,
-    /// The temperature, a finite number.
-    pub temperature: f64,
-    /// Whether there was smoke.
-    pub smoke: bool,
-    /// Its place in the input, which orders readings of the same time.
-    pub offset: u64,
-}
-
-/// Heat and the smoke that followed in time.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Alarm {
-    /// The sensor.
-    pub key: String,
-    /// When it became hot.
-    pub hot_at: Seconds,
-    /// When there was smoke.
-    pub smoke_at: Seconds,
-}
-
-/// Heat that no smoke followed in time.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Expired {
-    /// The sensor.
-    pub key: String,
-    /// When it became hot.
-    pub hot_at: Seconds,
-}
-
-/// The state of a sensor.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sensor {
-    /// What waits for the watermark, by (time, offset).
-    pub waiting: BTreeMap<(Seconds, u64), Sample>,
-    /// Every reading up to this time has been handled.
-    pub handled: Option<Seconds>,
-    /// When the heat began that waits for smoke.
-    pub hot_at: Option<Seconds>,
-}
-
-/// What matters about a reading.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sample {
-    /// Hotter than the threshold.
-    pub hot: bool,
-    /// With smoke.
-    pub smoke: bool,
-}
-
-impl Row for Alarm {
-    fn row_key(&self) -> Vec<u8> {
-        codec::encode(&self.key)
-    }
-
-    fn write_json(&self, out: &mut Vec<u8>) {
-        let object = JsonObject::begin(out).text("key", &self.key);
-        object.field("hot_at", &self.hot_at).field("smoke_at", &self.smoke_at).end();
-    }
-}
-
-impl Row for Expired {
-    fn row_key(&self) -> Vec<u8> {
-        codec::encode(&self.key)
-    }
-
-    fn write_json(&self, out: &mut Vec<u8>) {
-        JsonObject::begin(out).text("key", &self.key).field("hot_at", &self.hot_at).end();
-    }
-}
 
 impl BuiltinJob for SmokeAlarm {
     fn name(&self) -> &'static str {
@@ -145,22 +61,27 @@ impl BuiltinJob for SmokeAlarm {
     fn case(&self, data: &CaseData, setup: &Setup) -> Result<Case, JobError> {
         let pattern = pattern(setup)?;
         let mut disorder = disorder(setup)?;
-        let readings: Arc<[Reading]> = match &data.lines {
+        let readings = Arc::new(match &data.lines {
             Some(lines) => cycle_lines(lines, FORMAT, data, parse)?,
             None => {
-                let mut draw = Draw::new(data.seed, "smoke-alarm");
-                let drawn = readings::disorder(&mut draw, pattern);
-                let declared = draw.chance(75).then_some(drawn);
+                let mut dice = Dice::new(data.seed, Purpose::Workload);
+                let drawn = readings::disorder(&mut dice, pattern);
+                let declared = dice.chance(750).then_some(drawn);
                 let actual = disorder.unwrap_or(drawn);
                 disorder = disorder.or(declared);
-                readings::readings(&mut draw, data.records, pattern, actual)
+                readings::readings(&mut dice, data.records, pattern, actual)
             }
-        }
-        .into();
+        });
         if let Some(disorder) = disorder {
             check_disorder(&readings, disorder)?;
         }
-        let job = graph(Listed(readings.clone()), pattern, disorder, &Watched(setup.sink), setup)?;
+        let job = graph(
+            VecSource::from(readings.clone()),
+            pattern,
+            disorder,
+            &Watched(setup.sink),
+            setup,
+        )?;
         let reference = Box::new(SmokeAlarmReference::new(readings.clone(), pattern));
         let inputs = CaseInput::of(&job, vec![readings]);
         Ok(Case { job, reference, inputs })
@@ -323,3 +244,71 @@ fn finite(text: &str) -> Result<f64, String> {
 }
 
 const FORMAT: Format = Format::Csv(&["sensor", "time_s", "temperature", "smoke"]);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jobs::row::Row;
+    use crate::jobs::seconds::Seconds;
+    use crate::jobs::{Parameters, Shape};
+    use cofferdam::config::JobConfig;
+    use cofferdam::guarantee::SinkContract;
+
+    fn error(lines: &[&str], given: &[(&str, &str)]) -> String {
+        let setup = Setup {
+            shape: Shape { parallelism: 2, key_groups: None },
+            sink: SinkContract::Plain,
+            config: JobConfig::default(),
+            parameters: Parameters::given(&SmokeAlarm, given.iter().copied()).unwrap(),
+        };
+        let lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
+        let data = CaseData { seed: 0, records: lines.len() - 1, lines: Some(lines.into()) };
+        SmokeAlarm.case(&data, &setup).err().unwrap().to_string()
+    }
+
+    const HEADER: &str = "sensor,time_s,temperature,smoke";
+
+    #[test]
+    fn a_bad_reading_is_refused_in_one_sentence() {
+        for (line, sentence) in [
+            ("d,0,NaN,0", "line 2: temperature: 'NaN' is not a finite number"),
+            ("d,0,inf,0", "line 2: temperature: 'inf' is not a finite number"),
+            ("d,x,20,0", "line 2: time_s 'x' is not a number of seconds to the millisecond"),
+            ("d,0,20,2", "line 2: smoke '2' is neither 0 nor 1"),
+            ("d,0,20", "line 2: 3 fields, the header promises at least 4"),
+        ] {
+            assert_eq!(error(&[HEADER, line], &[]), sentence);
+        }
+    }
+
+    #[test]
+    fn a_reading_beyond_the_declared_disorder_is_refused_and_not_dropped() {
+        let lines = [HEADER, "a,10,20,0", "b,8,20,0", "a,7.999,41,0"];
+        assert_eq!(
+            error(&lines, &[("disorder", "2s")]),
+            "line 4: the reading of a at 7.999 s comes 2001 ms after a later one, \
+             --disorder allows 2000 ms"
+        );
+    }
+
+    #[test]
+    fn parameters_are_refused_by_name() {
+        assert_eq!(error(&[HEADER], &[("hot", "NaN")]), "--hot NaN: 'NaN' is not a finite number");
+        assert_eq!(
+            error(&[HEADER], &[("within", "10")]),
+            "--within 10: not a duration such as 250ms, 1s, 10m or 1h"
+        );
+        let unknown = Parameters::given(&SmokeAlarm, [("cold", "3")]).unwrap_err();
+        assert_eq!(unknown.to_string(), "job 'smoke-alarm' has no parameter --cold");
+    }
+
+    #[test]
+    fn rows_are_written_as_the_page_says() {
+        let (hot_at, smoke_at) = (Seconds::from_millis(7_000), Seconds::from_millis(9_500));
+        let mut out = Vec::new();
+        Alarm { key: "d".into(), hot_at, smoke_at }.write_json(&mut out);
+        Expired { key: "d".into(), hot_at }.write_json(&mut out);
+        let text = r#"{"key":"d","hot_at":7,"smoke_at":9.5}{"key":"d","hot_at":7}"#;
+        assert_eq!(String::from_utf8(out).unwrap(), text);
+    }
+}
