@@ -27,8 +27,7 @@ pub struct Range {
 impl Range {
     /// Even contiguous parts of `0..len`.
     fn split(len: u64, parts: usize) -> Vec<Self> {
-        let bound =
-            |part: usize| (u128::from(len) * part as u128 / parts as u128) as u64;
+        let bound = |part: usize| (u128::from(len) * part as u128 / parts as u128) as u64;
         (0..parts).map(|part| Self { next: bound(part), end: bound(part + 1) }).collect()
     }
 
