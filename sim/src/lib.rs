@@ -11,6 +11,7 @@ pub mod options;
 pub mod oracle;
 pub mod queue;
 pub mod reference;
+pub mod run;
 pub mod store;
 pub mod workload;
 pub mod world;

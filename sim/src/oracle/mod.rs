@@ -131,3 +131,13 @@ pub struct Finding {
     /// The finding in a sentence.
     pub text: String,
 }
+/// STUB
+#[derive(Clone, Debug)]
+pub struct Judgement { /// a
+pub state: Verdict }
+/// STUB
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict { /// a
+Held }
+/// STUB
+pub fn judge(_f: &Facts<'_>) -> Judgement { Judgement { state: Verdict::Held } }

@@ -26,6 +26,7 @@ use cofferdam::job::Job;
 use cofferdam::message::{TaskMessage, ToTask};
 use cofferdam::operator::sink::SinkRequest;
 use cofferdam::operator::source::ReadRequest;
+use cofferdam::state::hash::KeyHash;
 use cofferdam::state::snapshot::SourceState;
 use cofferdam::storage::{CheckpointMetadata, StoreKey, StoreReply};
 use cofferdam::task::Task;
@@ -272,6 +273,16 @@ impl World {
             Life::Live(task) => Some((task.as_ref(), slot.applied.as_slice())),
             Life::Starting | Life::Dead => None,
         })
+    }
+
+    /// The current attempt, or the last one.
+    pub fn attempt(&self) -> AttemptId {
+        self.control.attempt
+    }
+
+    /// A hash over everything that happened so far, in order.
+    pub fn trace_hash(&self) -> u64 {
+        self.trace.iter().fold(0, |hash, traced| mix(hash, KeyHash::of(traced).get()))
     }
 
     /// What earlier attempts had taken into their state when they ended, in order.
