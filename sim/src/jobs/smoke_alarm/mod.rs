@@ -15,18 +15,25 @@ mod model;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "cli")]
+use cofferdam::connector::file::LineSource;
 use cofferdam::connector::memory::VecSource;
 use cofferdam::job::Job;
 use cofferdam::operator::Emit;
 use cofferdam::operator::keyed::{KeyedContext, KeyedProcess};
 use cofferdam::operator::source::Source;
+#[cfg(feature = "cli")]
+use cofferdam::operator::source::{Fetch, SourceError};
 use cofferdam::time::EventTime;
 use serde::{Deserialize, Serialize};
 
 use crate::dice::{Dice, Purpose};
 use crate::jobs::ends::{Ends, Watched, builder};
-use crate::jobs::lines::{Format, cycle_lines};
+#[cfg(feature = "cli")]
+use crate::jobs::files::{FieldParser, FileJob, Files, IntoFolder};
+use crate::jobs::lines::{Format, ReadsLines, cycle_lines};
 use crate::jobs::parameters::parse_duration;
+use crate::jobs::seconds::Seconds;
 use crate::jobs::{BuiltinJob, Case, CaseData, CaseInput, JobError, Parameter, Setup};
 use crate::reference::smoke_alarm::SmokeAlarmReference;
 use crate::workload::readings;
@@ -62,7 +69,7 @@ impl BuiltinJob for SmokeAlarm {
         let pattern = pattern(setup)?;
         let mut disorder = disorder(setup)?;
         let readings = Arc::new(match &data.lines {
-            Some(lines) => cycle_lines(lines, FORMAT, data, parse)?,
+            Some(lines) => cycle_lines(lines, Self::FORMAT, data, parse)?,
             None => {
                 let mut dice = Dice::new(data.seed, Purpose::Workload);
                 let drawn = readings::disorder(&mut dice, pattern);
@@ -73,7 +80,8 @@ impl BuiltinJob for SmokeAlarm {
             }
         });
         if let Some(disorder) = disorder {
-            check_disorder(&readings, disorder)?;
+            let mut disorder = Disorder::new(disorder, "the input");
+            disorder.check(&readings)?;
         }
         let job = graph(
             VecSource::from(readings.clone()),
@@ -85,6 +93,21 @@ impl BuiltinJob for SmokeAlarm {
         let reference = Box::new(SmokeAlarmReference::new(readings.clone(), pattern));
         let inputs = CaseInput::of(&job, vec![readings]);
         Ok(Case { job, reference, inputs })
+    }
+
+    /// A declared disorder is checked by reading the file once before the job starts.
+    #[cfg(feature = "cli")]
+    fn over_files(&self, files: &Files, setup: &Setup) -> Result<FileJob, JobError> {
+        let (pattern, disorder) = (pattern(setup)?, disorder(setup)?);
+        let input = files.input()?;
+        let source = LineSource::new([input], FieldParser::<Self, _>::new(parse));
+        if let Some(disorder) = disorder {
+            let input = input.display().to_string();
+            check_file(source.clone(), Disorder::new(disorder, &input))?;
+        }
+        let ends = IntoFolder::new(files, setup.sink);
+        let job = graph(source, pattern, disorder, &ends, setup)?;
+        Ok(ends.finish(job))
     }
 }
 
@@ -195,21 +218,46 @@ impl KeyedProcess for Detect {
     }
 }
 
-/// The first reading that is older than one before it by more than `disorder` is an error.
-fn check_disorder(readings: &[Reading], disorder: Duration) -> Result<(), JobError> {
-    let allowed = i64::try_from(disorder.as_millis()).unwrap_or(i64::MAX);
-    let mut latest = i64::MIN;
-    for reading in readings {
-        latest = latest.max(reading.at.as_millis());
-        if latest - reading.at.as_millis() > allowed {
-            return Err(JobError::Input(format!(
-                "line {}: the reading of {} at {} s comes {} ms after a later one, --disorder allows \
-                 {allowed} ms",
-                reading.offset + 1,
-                reading.sensor,
-                reading.at,
-                latest - reading.at.as_millis()
-            )));
+/// Finds the first reading that is older than one before it by more than was declared.
+struct Disorder<'a> {
+    allowed_ms: i64,
+    latest: Seconds,
+    input: &'a str,
+}
+
+impl<'a> Disorder<'a> {
+    fn new(allowed: Duration, input: &'a str) -> Self {
+        let allowed_ms = i64::try_from(allowed.as_millis()).unwrap_or(i64::MAX);
+        Self { allowed_ms, latest: Seconds::from_millis(i64::MIN / 2), input }
+    }
+
+    fn check(&mut self, readings: &[Reading]) -> Result<(), JobError> {
+        for Reading { at, sensor, offset, .. } in readings {
+            self.latest = self.latest.max(*at);
+            let behind = self.latest.as_millis() - at.as_millis();
+            if behind > self.allowed_ms {
+                return Err(JobError::Input(format!(
+                    "{}, line {}: the reading of {sensor} at {at} s comes {behind} ms after a later \
+                     one, --disorder allows {} ms",
+                    self.input,
+                    offset + 1,
+                    self.allowed_ms
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(feature = "cli")]
+fn check_file(
+    mut source: impl Source<Record = Reading>,
+    mut disorder: Disorder<'_>,
+) -> Result<(), JobError> {
+    let wrong = |error: SourceError| JobError::Input(error.to_string());
+    for mut part in source.discover(1).map_err(wrong)? {
+        while let Fetch::Records(readings) = source.read(&mut part, 1024).map_err(wrong)? {
+            disorder.check(&readings)?;
         }
     }
     Ok(())
@@ -243,13 +291,14 @@ fn finite(text: &str) -> Result<f64, String> {
     number.ok_or_else(|| format!("'{text}' is not a finite number"))
 }
 
-const FORMAT: Format = Format::Csv(&["sensor", "time_s", "temperature", "smoke"]);
+impl ReadsLines for SmokeAlarm {
+    const FORMAT: Format = Format::Csv(&["sensor", "time_s", "temperature", "smoke"]);
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::jobs::row::Row;
-    use crate::jobs::seconds::Seconds;
     use crate::jobs::{Parameters, Shape};
     use cofferdam::config::JobConfig;
     use cofferdam::guarantee::SinkContract;
@@ -286,7 +335,7 @@ mod tests {
         let lines = [HEADER, "a,10,20,0", "b,8,20,0", "a,7.999,41,0"];
         assert_eq!(
             error(&lines, &[("disorder", "2s")]),
-            "line 4: the reading of a at 7.999 s comes 2001 ms after a later one, \
+            "the input, line 3: the reading of a at 7.999 s comes 2001 ms after a later one, \
              --disorder allows 2000 ms"
         );
     }
