@@ -53,7 +53,15 @@ impl fmt::Display for Variant {
 #[derive(Clone, Debug, Default)]
 pub struct Interposer {
     variant: Option<Variant>,
-    held: BTreeMap<(TaskId, AttemptId), (CheckpointId, usize)>,
+    alignments: BTreeMap<(TaskId, AttemptId), Alignment>,
+}
+
+/// The barriers that a task's channels have brought, for the variant that holds the first one back.
+#[derive(Clone, Debug)]
+struct Alignment {
+    checkpoint: CheckpointId,
+    others: usize,
+    holds_first: bool,
 }
 
 /// What passes a task's boundary in place of one output.
@@ -68,7 +76,7 @@ pub enum Passed {
 impl Interposer {
     /// With no variant everything passes as it is.
     pub fn new(variant: Option<Variant>) -> Self {
-        Self { variant, held: BTreeMap::new() }
+        Self { variant, alignments: BTreeMap::new() }
     }
 
     /// Whether this variant is at work.
@@ -77,7 +85,7 @@ impl Interposer {
     }
 
     /// What becomes of an output.
-    pub fn output(&mut self, task: TaskId, attempt: AttemptId, output: TaskOutput) -> Vec<Passed> {
+    pub fn output(&self, output: TaskOutput) -> Vec<Passed> {
         match (self.variant, output) {
             (
                 Some(Variant::CommitAtSnapshot),
@@ -109,10 +117,6 @@ impl Interposer {
                 let value = StoreValue::State(snapshot);
                 vec![Passed::Out(TaskOutput::Store(StoreRequest::Put { key, value }))]
             }
-            (Some(Variant::BarrierNotAligned), TaskOutput::Block(ChannelIndex { .. })) => {
-                let _ = (task, attempt);
-                Vec::new()
-            }
             (_, output) => vec![Passed::Out(output)],
         }
     }
@@ -131,18 +135,20 @@ impl Interposer {
         if !self.is(Variant::BarrierNotAligned) || channels < 2 {
             return vec![(channel, element)];
         }
-        let held = self.held.entry((task, attempt)).or_insert((checkpoint, 0));
-        if held.0 != checkpoint {
-            *held = (checkpoint, 0);
+        let begun = Alignment { checkpoint, others: 0, holds_first: false };
+        let alignment = self.alignments.entry((task, attempt)).or_insert(begun.clone());
+        if alignment.checkpoint != checkpoint {
+            *alignment = begun;
         }
-        if channel != first {
-            held.1 += 1;
+        if channel == first {
+            alignment.holds_first = alignment.others < channels - 1;
+            return if alignment.holds_first { Vec::new() } else { vec![(channel, element)] };
         }
-        let all_others = held.1 == channels - 1;
-        match (channel == first, all_others) {
-            (true, false) => Vec::new(),
-            (true, true) | (false, false) => vec![(channel, element)],
-            (false, true) => vec![(channel, element.clone()), (first, element)],
+        alignment.others += 1;
+        let mut deliveries = vec![(channel, element.clone())];
+        if alignment.others == channels - 1 && alignment.holds_first {
+            deliveries.push((first, element));
         }
+        deliveries
     }
 }

@@ -1,5 +1,16 @@
 //! The deterministic simulator of cofferdam, its judges, and the built-in jobs they are tried on.
 
+pub mod decide;
+pub mod dice;
+pub mod external;
+pub mod fault;
+pub mod interpose;
 pub mod jobs;
+pub mod link;
+pub mod options;
+pub mod oracle;
+pub mod queue;
 pub mod reference;
+pub mod store;
 pub mod workload;
+pub mod world;

@@ -52,8 +52,8 @@ impl Link {
         self.queue.len() < self.capacity
     }
 
-    /// Puts an element at the end; returns its place on the channel. It arrives at `arrival`, or
-    /// with the one before it if that is later.
+    /// Puts an element at the end; returns its place on the channel and when it arrives: at
+    /// `arrival`, or with the one before it if that is later.
     pub fn push(
         &mut self,
         now: Instant,
@@ -61,35 +61,38 @@ impl Link {
         attempt: AttemptId,
         element: Element,
         origins: Vec<Origin>,
-    ) -> u64 {
+    ) -> (u64, Instant) {
         self.last_arrival = self.last_arrival.max(arrival);
         self.last_sent = now;
         let sequence = self.sent;
         self.sent += 1;
         let arrival = self.last_arrival;
         self.queue.push_back(InFlight { arrival, sequence, attempt, element, origins });
-        sequence
+        (sequence, arrival)
     }
 
     /// Joins records to the last batch if that was sent at this very moment and stays within
-    /// `records_max`; gives them back if not.
+    /// `records_max`; returns that batch's place on the channel.
+    ///
+    /// # Errors
+    /// Gives the records back if they can not be joined.
     pub fn join(
         &mut self,
         now: Instant,
         records_max: usize,
         records: Batch,
         origins: Vec<Origin>,
-    ) -> Option<(Batch, Vec<Origin>)> {
+    ) -> Result<u64, (Batch, Vec<Origin>)> {
         if self.last_sent == now
-            && let Some(InFlight { element: Element::Batch(last), origins: all, .. }) =
+            && let Some(InFlight { element: Element::Batch(last), origins: all, sequence, .. }) =
                 self.queue.back_mut()
             && last.len() + records.len() <= records_max
         {
             last.append(records);
             all.extend(origins);
-            return None;
+            return Ok(*sequence);
         }
-        Some((records, origins))
+        Err((records, origins))
     }
 
     /// When the next element can be taken.

@@ -31,6 +31,11 @@ impl<E> EventQueue<E> {
         self.scheduled += 1;
     }
 
+    /// What `look` finds in an event, which must be one at the most: they are in no order.
+    pub fn find<T>(&self, look: impl Fn(&E) -> Option<T>) -> Option<T> {
+        self.heap.iter().find_map(|Reverse(entry)| look(&entry.event))
+    }
+
     /// Takes the next event out.
     pub fn pop(&mut self) -> Option<(Instant, E)> {
         self.heap.pop().map(|Reverse(entry)| (entry.at, entry.event))

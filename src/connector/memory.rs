@@ -79,6 +79,13 @@ impl<T> VecSource<T> {
     }
 }
 
+impl<T> From<Arc<Vec<T>>> for VecSource<T> {
+    /// As [`VecSource::new`], for values that are also used elsewhere.
+    fn from(values: Arc<Vec<T>>) -> Self {
+        Self { values }
+    }
+}
+
 impl<T: Record> Source for VecSource<T> {
     type Record = T;
     type Split = Range;

@@ -224,6 +224,12 @@ impl Task {
         self.outlet.flush(&mut self.outputs);
     }
 
+    /// Has the operators handle records, from wherever they come, and sends on what they emit.
+    pub fn process(&mut self, records: Batch) {
+        let out = self.stage.process(records);
+        self.send_on(out);
+    }
+
     /// An element has come on a channel.
     ///
     /// # Panics
@@ -234,10 +240,7 @@ impl Task {
         }
         assert!(!self.is_blocked(channel), "{channel} of {} is blocked", self.id());
         match element {
-            Element::Batch(batch) => {
-                let out = self.stage.process(batch);
-                self.send_on(out);
-            }
+            Element::Batch(records) => self.process(records),
             Element::Watermark(watermark) => {
                 if let Some(lowest) = self.gate.handle_watermark(channel, watermark) {
                     self.advance_watermark(lowest);
@@ -380,8 +383,7 @@ impl Task {
                 self.outputs.push_back(TaskOutput::Store(StoreRequest::Put { key, value }));
             }
             SourceStep::Emit(records) => {
-                let out = self.stage.process(records);
-                self.send_on(out);
+                self.process(records);
                 let source = self.source.as_mut().expect("only a source emits");
                 if let Some(watermark) = source.advance_watermark() {
                     self.advance_watermark(watermark);

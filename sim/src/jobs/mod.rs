@@ -2,14 +2,27 @@
 //! They know neither the simulator nor the runtime: a job is a graph over sources and sinks that it
 //! is given.
 
+mod ends;
+mod keyed_count;
+mod lines;
 mod parameters;
+mod random_graph;
+pub mod row;
+mod running;
+pub mod seconds;
+pub mod smoke_alarm;
+mod sums;
+mod wordcount;
 
 use std::sync::Arc;
 
 use cofferdam::config::JobConfig;
+use cofferdam::connector::memory::Range;
+use cofferdam::element::Record;
 use cofferdam::guarantee::SinkContract;
 use cofferdam::id::VertexId;
 use cofferdam::job::{GraphError, Job};
+use cofferdam::state::codec;
 use cofferdam::state::key_group::KeyGroupCount;
 
 use crate::reference::Reference;
@@ -93,6 +106,20 @@ pub struct CaseInput {
     pub offset_at: fn(cursor: &[u8]) -> u64,
 }
 
+impl CaseInput {
+    /// The inputs of a job whose sources read `lists`, in the order of the sources.
+    pub(crate) fn of<T: Record>(job: &Job, lists: Vec<Arc<Vec<T>>>) -> Vec<Self> {
+        let sources = job.graph().vertices().iter().enumerate().filter(|(_, v)| v.is_source);
+        let inputs = sources.zip(lists).map(|((vertex, _), list)| Self {
+            vertex: VertexId::new(vertex as u32),
+            records: list.len() as u64,
+            text: Box::new(move |offset| format!("{:?}", list[offset as usize])),
+            offset_at,
+        });
+        inputs.collect()
+    }
+}
+
 /// Why a built-in job can not be put together.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JobError {
@@ -124,10 +151,25 @@ pub enum JobError {
 
 /// Every built-in job, in the order in which they are listed for people.
 pub fn all() -> &'static [&'static dyn BuiltinJob] {
-    &[]
+    &[
+        &wordcount::WordCount,
+        &keyed_count::KeyedCount,
+        &sums::RollingSum,
+        &smoke_alarm::SmokeAlarm,
+        &sums::AdBilling,
+        &sums::Seen,
+        &sums::Max,
+        &random_graph::RandomGraph,
+    ]
 }
 
 /// The job with this name.
 pub fn find(name: &str) -> Option<&'static dyn BuiltinJob> {
     all().iter().copied().find(|job| job.name() == name)
+}
+
+/// The cursor of a source in memory is a range of offsets.
+fn offset_at(cursor: &[u8]) -> u64 {
+    let range: Range = codec::decode(cursor).expect("the cursor of a source in memory");
+    range.next
 }

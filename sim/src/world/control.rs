@@ -1,0 +1,261 @@
+//! The coordinator in the world: its outputs, its death between any two of them, and its successor.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use cofferdam::coordinator::{self, Coordinator, CoordinatorNote, CoordinatorOutput, Phase};
+use cofferdam::id::{AttemptId, TaskId};
+use cofferdam::message::ToTask;
+use cofferdam::storage::{CheckpointMetadata, StoreKey, StoreRequest};
+use cofferdam::time::Instant;
+use cofferdam::trace::{Disturbance, TraceEvent, Window};
+
+use super::{Ending, Event, Life, Slot, World, Writer};
+use crate::decide::Choice;
+use crate::fault::Trigger;
+use crate::interpose::Variant;
+use crate::link::Link;
+
+impl World {
+    /// A coordinator begins: it reads what earlier ones left in the store.
+    pub(super) fn start_coordinator(&mut self) {
+        let job = &self.plan.job;
+        let plan = coordinator::Plan {
+            tasks: job.graph().task_count() as u32,
+            sources: job.graph().source_tasks(),
+        };
+        let (name, config) = (job.name().to_owned(), job.config().clone());
+        let recovered = self.store.recovered();
+        let machine = Coordinator::new(name, plan, config, recovered, self.now);
+        self.control.life += 1;
+        self.control.machine = Some(Box::new(machine));
+        self.record(TraceEvent::CoordinatorStarted);
+        self.with_coordinator(|_, _| ());
+    }
+
+    /// Calls the coordinator, if it is alive, and carries out what it asks for.
+    pub(super) fn with_coordinator(&mut self, call: impl FnOnce(&mut Coordinator, Instant)) {
+        let Some(mut machine) = self.control.machine.take() else { return };
+        call(&mut machine, self.now);
+        while let Some(output) = machine.poll_output() {
+            self.control.outputs += 1;
+            if self.coordinator_dies() {
+                return self.crash_coordinator(&machine);
+            }
+            self.carry_out_control(output);
+        }
+        self.control.machine = Some(machine);
+    }
+
+    fn coordinator_dies(&mut self) -> bool {
+        let outputs = self.control.outputs;
+        let struck = self.plan.faults.iter().enumerate().find_map(|(place, fault)| {
+            let due = fault.trigger == Trigger::Output { number: outputs };
+            (due && self.armed[place]).then_some(place)
+        });
+        match struck.filter(|_| self.may_disturb()) {
+            Some(place) => {
+                self.armed[place] = false;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The coordinator's memory is gone. A write of its own that was under way has landed by the
+    /// time its successor looks, was cut in the middle, or never lands.
+    fn crash_coordinator(&mut self, machine: &Coordinator) {
+        self.record(TraceEvent::CoordinatorCrashed { window: window_of(machine) });
+        for number in std::mem::take(&mut self.control.puts) {
+            self.settle_write(number);
+        }
+        let most = self.plan.options.detection_us;
+        let delay = self.delay(Choice::Detection, u32::MAX, most);
+        self.queue.schedule(self.now + delay, Event::CoordinatorRestart);
+    }
+
+    fn settle_write(&mut self, number: u64) {
+        let Some((key, bytes)) = self.queue.find(|event| match event {
+            Event::Write { key, bytes, number: of, .. } if *of == number => {
+                Some((*key, bytes.clone()))
+            }
+            _ => None,
+        }) else {
+            return;
+        };
+        self.lost_writes.insert(number);
+        match self.decider.below(Choice::CrashFate, u32::MAX, 3) {
+            0 => {}
+            1 => {
+                self.store.put(key, bytes);
+            }
+            // Only a value that nobody was told of can be cut: the attempt's number is replaced
+            // as a whole or not at all, like every value that replaces another.
+            _ => {
+                if let StoreKey::Metadata(_) = key {
+                    let kept = bytes.len() / 2;
+                    self.store.put(key, bytes[..kept].into());
+                    self.disturbed(Disturbance::StoreTorn, None);
+                }
+            }
+        }
+    }
+
+    fn carry_out_control(&mut self, output: CoordinatorOutput) {
+        match output {
+            CoordinatorOutput::Send { task, attempt, message } => {
+                self.send_to_task(task, attempt, message);
+            }
+            CoordinatorOutput::Store(StoreRequest::Put { key, value }) => {
+                let writer = Writer::Coordinator(self.control.life);
+                self.put(writer, key, &value);
+            }
+            CoordinatorOutput::Store(StoreRequest::Discard(checkpoint)) => {
+                self.store.discard(checkpoint);
+            }
+            CoordinatorOutput::Deploy { attempt, restore } => self.deploy(attempt, restore),
+            CoordinatorOutput::Cancel(attempt) => {
+                self.stop_tasks();
+                self.record(TraceEvent::Cancelled { attempt });
+                let most = self.plan.options.message_delay_us;
+                let delay = self.delay(Choice::MessageDelay, u32::MAX, most);
+                self.queue.schedule(self.now + delay, Event::Cancelled(attempt));
+            }
+            CoordinatorOutput::WaitUntil(at) => {
+                self.queue.schedule(at.max(self.now), Event::Timer(self.control.life));
+            }
+            CoordinatorOutput::Note(note) => self.note(&note),
+            CoordinatorOutput::Finished => {
+                self.record(TraceEvent::Finished);
+                self.ending.get_or_insert(Ending::Finished);
+            }
+            CoordinatorOutput::Failed(error) => {
+                self.record(TraceEvent::Failed);
+                self.ending.get_or_insert(Ending::Failed(error));
+            }
+        }
+    }
+
+    fn note(&mut self, note: &CoordinatorNote) {
+        match *note {
+            CoordinatorNote::CheckpointTriggered(checkpoint) => {
+                self.record(TraceEvent::Triggered { checkpoint });
+            }
+            CoordinatorNote::CheckpointCompleted { checkpoint, .. } => {
+                let attempt = self.control.attempt;
+                self.record(TraceEvent::Completed { checkpoint, attempt });
+            }
+            CoordinatorNote::CheckpointAborted { checkpoint, reason } => {
+                self.record(TraceEvent::Aborted { checkpoint, reason });
+            }
+            CoordinatorNote::AttemptNotStored { .. }
+            | CoordinatorNote::AttemptFailed { .. }
+            | CoordinatorNote::Restarting { .. } => {}
+        }
+    }
+
+    /// Triggers come in order and are not lost; notices may be lost, late or doubled (rule 58).
+    fn send_to_task(&mut self, task: TaskId, attempt: AttemptId, message: ToTask) {
+        let subject = task.get();
+        let most = self.plan.options.message_delay_us;
+        let at = self.now + self.delay(Choice::MessageDelay, subject, most);
+        let is_notice = match message {
+            ToTask::Trigger(_) => false,
+            ToTask::Completed(_) | ToTask::Finish(_) | ToTask::Aborted(_) => true,
+        };
+        if !is_notice || !self.may_disturb() {
+            let Some(slot) = self.slot_mut(task, attempt) else { return };
+            let at = at.max(slot.last_notice);
+            slot.last_notice = at;
+            return self.queue.schedule(at, Event::Notice(task, attempt, message));
+        }
+        let options = &self.plan.options;
+        let (lost, late, doubled) = (
+            options.notices_lost_permille,
+            options.notices_late_permille,
+            options.notices_doubled_permille,
+        );
+        if self.decider.chance(Choice::NoticeFate, subject, lost) {
+            return self.disturbed(Disturbance::NoticeLost, Some(task));
+        }
+        let mut copies = vec![at];
+        if self.decider.chance(Choice::NoticeFate, subject, late) {
+            self.disturbed(Disturbance::NoticeLate, Some(task));
+            copies[0] = at + self.delay(Choice::MessageDelay, subject, 30 * most);
+        }
+        if self.decider.chance(Choice::NoticeFate, subject, doubled) {
+            self.disturbed(Disturbance::NoticeDoubled, Some(task));
+            copies.push(at + self.delay(Choice::MessageDelay, subject, 10 * most));
+        }
+        for at in copies {
+            self.queue.schedule(at, Event::Notice(task, attempt, message));
+        }
+    }
+
+    fn deploy(&mut self, attempt: AttemptId, restore: Option<CheckpointMetadata>) {
+        self.stop_tasks();
+        let restored = restore.as_ref().map(|metadata| metadata.checkpoint);
+        self.record(TraceEvent::Deployed { attempt, restored });
+        self.control.attempt = attempt;
+        self.control.restore = restore;
+        let plan = self.plan.clone();
+        let capacity = plan.options.channel_batches;
+        self.slots = plan.job.graph().tasks().map(|task| Slot {
+            task,
+            attempt,
+            life: Life::Starting,
+            inputs: plan.job.graph().inputs(task).iter().map(|_| Link::new(capacity)).collect(),
+            waiting: VecDeque::new(),
+            read: None,
+            reserved: None,
+            applied: Vec::new(),
+            step_at: None,
+            busy_until: Instant::ZERO,
+            last_report: Instant::ZERO,
+            last_notice: Instant::ZERO,
+            last_external: Instant::ZERO,
+        }).collect();
+        for task in plan.job.graph().tasks() {
+            let delay = self.delay(Choice::StartDelay, task.get(), plan.options.start_us);
+            self.queue.schedule(self.now + delay, Event::Start(task, attempt));
+        }
+    }
+
+    /// Stops every task. Some do not notice for a while: what they still send and ask for carries
+    /// their old attempt.
+    fn stop_tasks(&mut self) {
+        let slots = std::mem::take(&mut self.slots);
+        if !slots.is_empty() {
+            let applied = slots.iter().flat_map(|slot| slot.applied.iter().copied());
+            self.incarnations.push((slots[0].attempt, applied.collect()));
+        }
+        let permille = self.plan.options.zombies_permille;
+        for slot in slots {
+            let Life::Live(_) = slot.life else { continue };
+            let id = slot.task;
+            let lives_on = self.may_disturb()
+                && self.decider.chance(Choice::ZombieFate, id.get(), permille);
+            if lives_on || self.interposer.is(Variant::OldAttemptNotFenced) {
+                self.disturbed(Disturbance::Zombie, Some(id));
+                let most = 4 * self.plan.options.detection_us;
+                let life: Duration = self.delay(Choice::ZombieFate, id.get(), most);
+                self.queue.schedule(self.now + life, Event::ZombieEnd(id, slot.attempt));
+                self.zombies.push(slot);
+            }
+        }
+    }
+}
+
+fn window_of(machine: &Coordinator) -> Window {
+    match machine.phase() {
+        Phase::Finishing { .. } => Window::Notifying,
+        Phase::Running { .. } if machine.pending().is_some() => Window::Collecting,
+        Phase::AwaitingMetadata { .. } => Window::Completing,
+        Phase::Running { .. } => Window::Idle,
+        Phase::AwaitingAttempt
+        | Phase::AwaitingTasks
+        | Phase::AwaitingCancelled { .. }
+        | Phase::AwaitingRestart { .. }
+        | Phase::Ended => Window::Recovering,
+    }
+}

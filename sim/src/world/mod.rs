@@ -1,0 +1,351 @@
+//! A world: the real machines of a job, and models of everything between and behind them, under
+//! virtual time. One event at a time; every choice comes from the [`Decider`].
+//!
+//! ```text
+//!   EventQueue -> World::handle -> Task / Coordinator (real) -> outputs -> World::carry_out
+//!                    ^                                                         |
+//!                    +---- links, messages, store, external systems <----------+
+//! ```
+//! A world can be copied at any event; the copy goes its own way.
+
+mod control;
+mod crash;
+mod lineage;
+mod outputs;
+mod steps;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cofferdam::coordinator::{Coordinator, JobError};
+use cofferdam::element::{Batch, Element};
+use cofferdam::id::{AttemptId, ChannelId, TaskId, VertexId};
+use cofferdam::job::Job;
+use cofferdam::message::{TaskMessage, ToTask};
+use cofferdam::operator::sink::SinkRequest;
+use cofferdam::operator::source::ReadRequest;
+use cofferdam::state::snapshot::SourceState;
+use cofferdam::storage::{CheckpointMetadata, StoreKey, StoreReply};
+use cofferdam::task::Task;
+use cofferdam::time::Instant;
+use cofferdam::trace::{Disturbance, Origin, TraceEvent, Traced};
+
+use crate::decide::{Choice, Decider};
+use crate::external::External;
+use crate::fault::Fault;
+use crate::interpose::{Interposer, Variant};
+use crate::link::Link;
+use crate::options::Options;
+use crate::queue::EventQueue;
+use crate::store::Store;
+
+pub use lineage::Applied;
+pub(crate) use lineage::{hash_bytes, mix};
+
+/// What all copies of a world share.
+pub struct Plan {
+    /// The job.
+    pub job: Job,
+    /// Its sources, by [`cofferdam::trace::RecordId::source`]: the vertex, and the offset of the
+    /// record at an encoded cursor.
+    pub sources: Vec<(VertexId, fn(&[u8]) -> u64)>,
+    /// What each task begins with at the first start.
+    pub initial: Vec<Option<SourceState>>,
+    /// The options.
+    pub options: Options,
+    /// The planned crashes.
+    pub faults: Vec<Fault>,
+    /// The broken variant that is at work, if any.
+    pub variant: Option<Variant>,
+}
+
+/// The state of a simulated run.
+#[derive(Clone)]
+pub struct World {
+    plan: Rc<Plan>,
+    now: Instant,
+    queue: EventQueue<Event>,
+    decider: Decider,
+    slots: Vec<Slot>,
+    zombies: Vec<Slot>,
+    control: Control,
+    store: Store,
+    external: External,
+    interposer: Interposer,
+    /// What keyed state held of whom at each snapshot, by the key of the task's part.
+    shadows: BTreeMap<StoreKey, Rc<Vec<Applied>>>,
+    /// Faults that have not struck, by their place in the plan.
+    armed: Vec<bool>,
+    /// How often the task of each planned fault was in the fault's window.
+    window_counts: Vec<u64>,
+    /// Writes so far, and those that will not land because their writer died.
+    writes: u64,
+    lost_writes: BTreeSet<u64>,
+    calls: Vec<u64>,
+    trace: Vec<Traced>,
+    /// Records applied by attempts that are over, for judging each on its own.
+    incarnations: Vec<(AttemptId, Vec<Applied>)>,
+    events: u64,
+    ending: Option<Ending>,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The job is done.
+    Finished,
+    /// The job has given up.
+    Failed(JobError),
+    /// Nothing more happens, or too much, and the job is not done.
+    Stuck,
+}
+
+/// One task in one attempt: its machine, its input channels and what waits for it.
+#[derive(Clone)]
+struct Slot {
+    task: TaskId,
+    attempt: AttemptId,
+    life: Life,
+    inputs: Vec<Link>,
+    /// What did not fit into the channels behind.
+    waiting: VecDeque<(ChannelId, Element, Vec<Origin>)>,
+    read: Option<ReadRequest>,
+    /// Records that were read and wait for their positions to be reserved.
+    reserved: Option<(Batch, Vec<Origin>)>,
+    applied: Vec<Applied>,
+    step_at: Option<Instant>,
+    /// The end of the last step.
+    busy_until: Instant,
+    last_report: Instant,
+    last_notice: Instant,
+    last_external: Instant,
+}
+
+#[derive(Clone)]
+enum Life {
+    Starting,
+    Live(Box<Task>),
+    Dead,
+}
+
+#[derive(Clone)]
+struct Control {
+    machine: Option<Box<Coordinator>>,
+    /// How many coordinators there have been.
+    life: u64,
+    /// Outputs over all lives.
+    outputs: u64,
+    attempt: AttemptId,
+    restore: Option<CheckpointMetadata>,
+    /// Puts of the coordinator that are under way, for the moment it dies.
+    puts: Vec<u64>,
+}
+
+/// Who asked the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Writer {
+    Task(TaskId, AttemptId),
+    Coordinator(u64),
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Step(TaskId, AttemptId),
+    Start(TaskId, AttemptId),
+    Notice(TaskId, AttemptId, ToTask),
+    Report(TaskMessage),
+    Timer(u64),
+    Write { writer: Writer, key: StoreKey, bytes: Arc<[u8]>, number: u64 },
+    Written { writer: Writer, reply: StoreReply },
+    External { task: TaskId, attempt: AttemptId, request: SinkRequest },
+    Cancelled(AttemptId),
+    CoordinatorRestart,
+    ZombieEnd(TaskId, AttemptId),
+}
+
+impl World {
+    /// A world at its beginning.
+    pub fn new(plan: Rc<Plan>, decider: Decider) -> Self {
+        let mut external = External::new(plan.variant != Some(Variant::OldAttemptNotFenced));
+        let graph = plan.job.graph();
+        for vertex in 0..graph.vertices().len() {
+            let vertex = VertexId::new(vertex as u32);
+            if let Some((_, sink)) = plan.job.sink(vertex) {
+                external.add(vertex, sink.contract());
+            }
+        }
+        let tasks = graph.task_count();
+        let mut world = Self {
+            now: Instant::ZERO,
+            queue: EventQueue::new(),
+            decider,
+            slots: Vec::new(),
+            zombies: Vec::new(),
+            control: Control {
+                machine: None,
+                life: 0,
+                outputs: 0,
+                attempt: AttemptId::default(),
+                restore: None,
+                puts: Vec::new(),
+            },
+            store: Store::default(),
+            external,
+            interposer: Interposer::new(plan.variant),
+            shadows: BTreeMap::new(),
+            armed: vec![true; plan.faults.len()],
+            window_counts: vec![0; plan.faults.len()],
+            writes: 0,
+            lost_writes: BTreeSet::new(),
+            calls: vec![0; tasks],
+            trace: Vec::new(),
+            incarnations: Vec::new(),
+            events: 0,
+            ending: None,
+            plan,
+        };
+        world.start_coordinator();
+        world
+    }
+
+    /// Runs until nothing is left to do, or more happens than any correct run needs.
+    pub fn run(&mut self) {
+        while self.step() {}
+    }
+
+    /// Handles the next event; false if there was none.
+    pub fn step(&mut self) -> bool {
+        if self.events >= EVENTS_MAX {
+            self.ending.get_or_insert(Ending::Stuck);
+            return false;
+        }
+        let Some((at, event)) = self.queue.pop() else {
+            self.ending.get_or_insert(Ending::Stuck);
+            return false;
+        };
+        self.now = at;
+        self.events += 1;
+        self.handle(event);
+        true
+    }
+
+    /// How many events were handled.
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// The virtual time.
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// What happened so far.
+    pub fn trace(&self) -> &[Traced] {
+        &self.trace
+    }
+
+    /// How it ended, if it has.
+    pub fn ending(&self) -> Option<&Ending> {
+        self.ending.as_ref()
+    }
+
+    /// What all copies share.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The decisions made so far.
+    pub fn decider(&self) -> &Decider {
+        &self.decider
+    }
+
+    /// The external systems.
+    pub fn external(&self) -> &External {
+        &self.external
+    }
+
+    /// The tasks of the current attempt, those that are alive.
+    pub fn tasks(&self) -> impl Iterator<Item = (&Task, &[Applied])> {
+        self.slots.iter().filter_map(|slot| match &slot.life {
+            Life::Live(task) => Some((task.as_ref(), slot.applied.as_slice())),
+            Life::Starting | Life::Dead => None,
+        })
+    }
+
+    /// What earlier attempts had taken into their state when they ended, in order.
+    pub fn incarnations(&self) -> &[(AttemptId, Vec<Applied>)] {
+        &self.incarnations
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Step(task, attempt) => self.step_task(task, attempt),
+            Event::Start(task, attempt) => self.start_task(task, attempt),
+            Event::Notice(task, attempt, message) => {
+                self.with_task(task, attempt, |task| task.handle_message(message));
+            }
+            Event::Report(message) => self.with_coordinator(|machine, now| {
+                machine.handle_message(now, message);
+            }),
+            Event::Timer(life) => {
+                if life == self.control.life {
+                    self.with_coordinator(|machine, now| machine.handle_time(now));
+                }
+            }
+            Event::Write { writer, key, bytes, number } => self.write(writer, key, bytes, number),
+            Event::Written { writer, reply } => self.written(writer, reply),
+            Event::External { task, attempt, request } => self.ask_external(task, attempt, request),
+            Event::Cancelled(attempt) => self.with_coordinator(|machine, now| {
+                machine.handle_cancelled(now, attempt);
+            }),
+            Event::CoordinatorRestart => self.start_coordinator(),
+            Event::ZombieEnd(task, attempt) => {
+                self.zombies.retain(|slot| (slot.task, slot.attempt) != (task, attempt));
+            }
+        }
+    }
+
+    /// Whether faults may still happen.
+    fn may_disturb(&self) -> bool {
+        self.now.as_nanos() < self.plan.options.faults_until_us * 1000
+    }
+
+    fn delay(&mut self, choice: Choice, subject: u32, most_us: u64) -> Duration {
+        let most_us = most_us.max(1);
+        Duration::from_nanos(1000 + self.decider.mostly_short(choice, subject, most_us * 1000))
+    }
+
+    fn record(&mut self, event: TraceEvent) {
+        self.trace.push(Traced { at: self.now, event });
+    }
+
+    fn disturbed(&mut self, fault: Disturbance, task: Option<TaskId>) {
+        self.record(TraceEvent::Disturbed { fault, task });
+    }
+
+    fn slot_mut(&mut self, task: TaskId, attempt: AttemptId) -> Option<&mut Slot> {
+        match self.slots.get_mut(task.index()) {
+            Some(slot) if slot.attempt == attempt => Some(slot),
+            Some(_) | None => self
+                .zombies
+                .iter_mut()
+                .find(|slot| (slot.task, slot.attempt) == (task, attempt)),
+        }
+    }
+
+    /// Lets a task look for work at `at`, or when its last step is over, unless it does so earlier.
+    fn wake(&mut self, task: TaskId, attempt: AttemptId, at: Instant) {
+        let now = self.now;
+        let Some(slot) = self.slot_mut(task, attempt) else { return };
+        let at = at.max(now).max(slot.busy_until);
+        if slot.step_at.is_none_or(|earlier| at < earlier) {
+            slot.step_at = Some(at);
+            self.queue.schedule(at, Event::Step(task, attempt));
+        }
+    }
+}
+
+/// No run of a few hundred records needs so many events; one that does goes round in circles.
+const EVENTS_MAX: u64 = 400_000;

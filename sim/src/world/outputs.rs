@@ -1,0 +1,429 @@
+//! One call of a task's machine and what becomes of its outputs, one after the other: a crash cuts
+//! their list, since a task's memory is gone and what it has sent is not.
+
+use std::ops::ControlFlow;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use cofferdam::element::{Batch, Element};
+use cofferdam::graph::Channel;
+use cofferdam::id::{AttemptId, ChannelId, OutletIndex, TaskId};
+use cofferdam::message::{FromTask, TaskError, TaskMessage};
+use cofferdam::operator::sink::{SinkReply, SinkRequest};
+use cofferdam::storage::{StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue};
+use cofferdam::task::{Task, TaskOutput};
+use cofferdam::trace::{Disturbance, Origin, TraceEvent};
+
+use super::lineage::Lineage;
+use super::steps::digest;
+use super::{Event, Life, World, Writer};
+use crate::decide::Choice;
+use crate::external::{Refusal, Row};
+use crate::fault::Cut;
+use crate::interpose::Passed;
+use crate::link::carried;
+
+impl World {
+    /// Calls a task's machine where no record is handled.
+    pub(super) fn with_task(
+        &mut self,
+        id: TaskId,
+        attempt: AttemptId,
+        call: impl FnOnce(&mut Task),
+    ) {
+        self.call(id, attempt, Lineage::of(None), call);
+    }
+
+    /// Calls a task's machine and carries out what it asks for.
+    pub(super) fn call(
+        &mut self,
+        id: TaskId,
+        attempt: AttemptId,
+        mut lineage: Lineage,
+        call: impl FnOnce(&mut Task),
+    ) {
+        let Some(slot) = self.slot_mut(id, attempt) else { return };
+        let Life::Live(_) = slot.life else { return };
+        let fault = self.next_call(id);
+        if let Some((fault, cut @ (Cut::Before | Cut::Received))) = fault {
+            return self.strike_task(id, attempt, fault, Some(cut));
+        }
+        let Some(slot) = self.slot_mut(id, attempt) else { return };
+        // The machine is taken out, so that its outputs can change the rest of the world.
+        let Life::Live(mut task) = std::mem::replace(&mut slot.life, Life::Dead) else { return };
+        let accepted = task.accepts_elements();
+        call(&mut task);
+        task.flush();
+        let wakes = !accepted && task.accepts_elements();
+        let mut left = match fault {
+            Some((_, Cut::Updated)) => 0,
+            Some((_, Cut::Emitted(outputs))) => outputs,
+            Some((_, Cut::Before | Cut::Received)) | None => u32::MAX,
+        };
+        let cut = loop {
+            if left == 0 {
+                break true;
+            }
+            let Some(output) = task.poll_output() else { break false };
+            left -= 1;
+            if self.carry_out(&mut task, output, &mut lineage).is_break() {
+                break false;
+            }
+        };
+        let Some(slot) = self.slot_mut(id, attempt) else { return };
+        slot.life = Life::Live(task);
+        if let Some((fault, cut_at)) = fault.filter(|_| cut) {
+            return self.strike_task(id, attempt, fault, Some(cut_at));
+        }
+        if wakes {
+            self.wake(id, attempt, self.now);
+        }
+        self.strike_in_window(id, attempt);
+    }
+
+    fn carry_out(
+        &mut self,
+        task: &mut Task,
+        output: TaskOutput,
+        lineage: &mut Lineage,
+    ) -> ControlFlow<()> {
+        self.note_snapshot(task, &output);
+        for passed in self.interposer.output(output) {
+            match passed {
+                Passed::Stored(reply) => task.handle_stored(reply),
+                Passed::Out(output) => match output {
+                    TaskOutput::Send(outlet, element) => {
+                        self.send(task, outlet, element, lineage);
+                    }
+                    TaskOutput::Block(_) => {}
+                    TaskOutput::Unblock(_) => self.wake(task.id(), task.attempt(), self.now),
+                    TaskOutput::Report(body) => {
+                        let failed = matches!(body, FromTask::Failed(_));
+                        self.report(task.id(), task.attempt(), body);
+                        if failed {
+                            return ControlFlow::Break(());
+                        }
+                    }
+                    TaskOutput::Store(request) => self.ask_store(task, request),
+                    TaskOutput::Read(request) => {
+                        let (id, attempt) = (task.id(), task.attempt());
+                        if let Some(slot) = self.slot_mut(id, attempt) {
+                            slot.read = Some(request);
+                        }
+                        self.wake(id, attempt, self.now);
+                    }
+                    TaskOutput::Sink(request) => self.ask_sink(task, request, lineage),
+                },
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn send(
+        &mut self,
+        task: &Task,
+        outlet: OutletIndex,
+        element: Element,
+        lineage: &mut Lineage,
+    ) {
+        let plan = self.plan.clone();
+        let origins = match &element {
+            Element::Batch(records) => lineage.origins(&plan, task, outlet.index(), records),
+            Element::Watermark(_)
+            | Element::Barrier(_)
+            | Element::Cancel(_)
+            | Element::EndOfData
+            | Element::EndOfPartition => Vec::new(),
+        };
+        let channel = plan.job.graph().outputs(task.id())[outlet.index()];
+        let Some(slot) = self.slot_mut(task.id(), task.attempt()) else { return };
+        if !slot.waiting.is_empty() {
+            slot.waiting.push_back((channel, element, origins));
+            return;
+        }
+        if let Some((element, origins)) = self.push(channel, task.attempt(), element, origins) {
+            let slot = self.slot_mut(task.id(), task.attempt());
+            let slot = slot.expect("a push changes other tasks only");
+            slot.waiting.push_back((channel, element, origins));
+        }
+    }
+
+    /// Puts an element on a channel; gives it back if there is no room. A channel whose receiver is
+    /// dead swallows everything.
+    pub(super) fn push(
+        &mut self,
+        channel: ChannelId,
+        attempt: AttemptId,
+        element: Element,
+        origins: Vec<Origin>,
+    ) -> Option<(Element, Vec<Origin>)> {
+        let plan = self.plan.clone();
+        let Channel { to, index, .. } = plan.job.graph().channels()[channel.index()];
+        let what = carried(&element);
+        let now = self.now;
+        let most = plan.options.batch_records_max as usize;
+        let slot = self.slot_mut(to, attempt).filter(|slot| !matches!(slot.life, Life::Dead))?;
+        let link = &mut slot.inputs[index.index()];
+        let (element, origins) = match element {
+            Element::Batch(records) => match link.join(now, most, records, origins) {
+                Ok(sequence) => {
+                    self.record(TraceEvent::Sent { channel, attempt, sequence, what });
+                    return None;
+                }
+                Err((records, origins)) => (Element::Batch(records), origins),
+            },
+            element => (element, origins),
+        };
+        if !link.has_room() {
+            return Some((element, origins));
+        }
+        let delay =
+            self.delay(Choice::ChannelDelay, channel.get(), plan.options.channel_delay_us);
+        let slot = self.slot_mut(to, attempt).expect("it was there a moment ago");
+        let link = &mut slot.inputs[index.index()];
+        let (sequence, arrival) = link.push(now, now + delay, attempt, element, origins);
+        self.record(TraceEvent::Sent { channel, attempt, sequence, what });
+        self.wake(to, attempt, arrival);
+        None
+    }
+
+    pub(super) fn report(&mut self, id: TaskId, attempt: AttemptId, body: FromTask) {
+        if let FromTask::Acknowledged { checkpoint, .. } = body {
+            self.record(TraceEvent::Acknowledged { task: id, attempt, checkpoint });
+        }
+        let most = self.plan.options.message_delay_us;
+        let delay = self.delay(Choice::MessageDelay, id.get(), most);
+        let at = self.now + delay;
+        let Some(slot) = self.slot_mut(id, attempt) else { return };
+        let at = at.max(slot.last_report);
+        slot.last_report = at;
+        self.queue.schedule(at, Event::Report(TaskMessage { task: id, attempt, body }));
+    }
+
+    pub(super) fn report_failure(&mut self, id: TaskId, attempt: AttemptId, error: TaskError) {
+        self.report(id, attempt, FromTask::Failed(error));
+        if let Some(slot) = self.slot_mut(id, attempt) {
+            slot.life = Life::Dead;
+        }
+    }
+
+    /// Notes what a task says its state is, before anything can come between it and the store.
+    fn note_snapshot(&mut self, task: &Task, output: &TaskOutput) {
+        let TaskOutput::Store(StoreRequest::Put {
+            key: key @ StoreKey::State { checkpoint, .. },
+            value: StoreValue::State(snapshot),
+        }) = output
+        else {
+            return;
+        };
+        let (id, attempt) = (task.id(), task.attempt());
+        let digest = digest(&snapshot.to_state());
+        self.record(TraceEvent::Snapshot { task: id, attempt, checkpoint: *checkpoint, digest });
+        if let Some(slot) = self.slot_mut(id, attempt) {
+            let shadow = Rc::new(slot.applied.clone());
+            self.shadows.insert(*key, shadow);
+        }
+    }
+
+    fn ask_store(&mut self, task: &Task, request: StoreRequest) {
+        match request {
+            StoreRequest::Put { key, value } => {
+                let writer = Writer::Task(task.id(), task.attempt());
+                self.put(writer, key, &value);
+            }
+            StoreRequest::Discard(checkpoint) => self.store.discard(checkpoint),
+        }
+    }
+
+    /// Sends a write on its way: it lands after a while, and its writer hears of it later still.
+    pub(super) fn put(&mut self, writer: Writer, key: StoreKey, value: &StoreValue) {
+        let subject = writer.subject();
+        let most = self.plan.options.external_delay_us;
+        let mut delay = self.delay(Choice::WriteDelay, subject, most);
+        let slow = self.plan.options.store_slow_permille;
+        if self.may_disturb() && self.decider.chance(Choice::WriteFate, subject, slow) {
+            delay *= 20;
+            self.disturbed(Disturbance::StoreSlow, writer.task());
+        }
+        let number = self.writes;
+        self.writes += 1;
+        if let Writer::Coordinator(_) = writer {
+            self.control.puts.push(number);
+        }
+        let bytes: Arc<[u8]> = value.encode().into();
+        self.queue.schedule(self.now + delay, Event::Write { writer, key, bytes, number });
+    }
+
+    /// A write lands, unless its writer's death came first.
+    pub(super) fn write(&mut self, writer: Writer, key: StoreKey, bytes: Arc<[u8]>, number: u64) {
+        if self.lost_writes.remove(&number) {
+            return;
+        }
+        if let Writer::Coordinator(_) = writer {
+            self.control.puts.retain(|put| *put != number);
+        }
+        let subject = writer.subject();
+        let options = &self.plan.options;
+        let (failed, unknown) = (options.store_failed_permille, options.store_unknown_permille);
+        let outcome = if !self.may_disturb() {
+            StoreOutcome::Stored(self.store.put(key, bytes))
+        } else if self.decider.chance(Choice::WriteFate, subject, failed) {
+            self.disturbed(Disturbance::StoreFailed, writer.task());
+            StoreOutcome::Failed("the store refused".to_owned())
+        } else if self.decider.chance(Choice::WriteFate, subject, unknown) {
+            self.disturbed(Disturbance::StoreUnknown, writer.task());
+            if self.decider.below(Choice::WriteFate, subject, 2) == 0 {
+                self.store.put(key, bytes);
+            }
+            StoreOutcome::Unknown("the store did not answer".to_owned())
+        } else {
+            StoreOutcome::Stored(self.store.put(key, bytes))
+        };
+        if let (Writer::Task(task, attempt), StoreOutcome::Stored(_)) = (writer, &outcome) {
+            match key {
+                StoreKey::State { checkpoint, .. } => {
+                    self.record(TraceEvent::StateStored { task, attempt, checkpoint });
+                }
+                StoreKey::Reservation { .. } => {
+                    self.record(TraceEvent::Reserved { task, attempt });
+                }
+                StoreKey::Metadata(_) | StoreKey::Attempt => {}
+            }
+        }
+        let delay = self.delay(Choice::WriteDelay, subject, self.plan.options.message_delay_us);
+        let reply = StoreReply { key, outcome };
+        self.queue.schedule(self.now + delay, Event::Written { writer, reply });
+    }
+
+    pub(super) fn written(&mut self, writer: Writer, reply: StoreReply) {
+        match writer {
+            Writer::Coordinator(life) => {
+                if life == self.control.life {
+                    self.with_coordinator(|machine, now| machine.handle_stored(now, reply));
+                }
+            }
+            Writer::Task(id, attempt) => {
+                let stored = matches!(reply.outcome, StoreOutcome::Stored(_));
+                let reserved = match reply.key {
+                    StoreKey::Reservation { .. } if stored => self
+                        .slot_mut(id, attempt)
+                        .and_then(|slot| slot.reserved.take()),
+                    StoreKey::Reservation { .. }
+                    | StoreKey::State { .. }
+                    | StoreKey::Metadata(_)
+                    | StoreKey::Attempt => None,
+                };
+                match reserved {
+                    Some((records, origins)) => self.emit(id, attempt, records, origins, |task| {
+                        task.handle_stored(reply);
+                    }),
+                    None => self.with_task(id, attempt, |task| task.handle_stored(reply)),
+                }
+            }
+        }
+    }
+
+    /// Writes go to the external system at once and in order; what needs an answer takes its time.
+    fn ask_sink(&mut self, task: &Task, request: SinkRequest, lineage: &mut Lineage) {
+        let (id, attempt) = (task.id(), task.attempt());
+        if let SinkRequest::Write { transaction, records } = &request {
+            return self.write_rows(task, *transaction, records, lineage);
+        }
+        let most = self.plan.options.external_delay_us;
+        let delay = self.delay(Choice::WriteDelay, id.get(), most);
+        let at = self.now + delay;
+        let Some(slot) = self.slot_mut(id, attempt) else { return };
+        let at = at.max(slot.last_external);
+        slot.last_external = at;
+        self.queue.schedule(at, Event::External { task: id, attempt, request });
+    }
+
+    fn write_rows(
+        &mut self,
+        task: &Task,
+        transaction: Option<cofferdam::id::TransactionId>,
+        records: &Batch,
+        lineage: &mut Lineage,
+    ) {
+        let plan = self.plan.clone();
+        let (id, attempt) = (task.id(), task.attempt());
+        let (vertex, subtask) = plan.job.graph().place_of(id);
+        let (_, sink) = plan.job.sink(vertex).expect("a task that writes ends in a sink");
+        let origins = lineage.sink_origins(&plan, task, records);
+        let keyed = sink.contract() == cofferdam::guarantee::SinkContract::Idempotent;
+        let rows = origins.into_iter().enumerate().map(|(position, origin)| Row {
+            origin,
+            attempt,
+            bytes: records.encode_record(position).into(),
+            key: keyed.then(|| sink.key_of(records, position).into()),
+        });
+        let rows: Vec<Row> = rows.collect();
+        let count = rows.len() as u32;
+        match self.external.write(vertex, subtask, attempt, transaction, rows) {
+            Ok(()) => {
+                self.record(TraceEvent::Written { task: id, attempt, transaction, rows: count });
+            }
+            // The zombie will be told to stop; what it wrote has no effect.
+            Err(Refusal::Fenced | Refusal::NoSuchTransaction) => {}
+        }
+    }
+
+    pub(super) fn ask_external(&mut self, id: TaskId, attempt: AttemptId, request: SinkRequest) {
+        let (vertex, subtask) = self.plan.job.graph().place_of(id);
+        let answer = match &request {
+            SinkRequest::Write { .. } => unreachable!("rows are written at once"),
+            SinkRequest::Flush(checkpoint) => self
+                .external
+                .flush(vertex, subtask, attempt)
+                .map(|()| SinkReply::Flushed(*checkpoint)),
+            SinkRequest::Prepare(pending) => {
+                let done = self.external.prepare(pending.transaction, attempt);
+                done.map(|()| {
+                    let (transaction, checkpoint) = (pending.transaction, pending.checkpoint);
+                    self.record(TraceEvent::Prepared { transaction, checkpoint });
+                    SinkReply::Prepared(*pending)
+                })
+            }
+            SinkRequest::Commit(transaction) => {
+                let done = self.external.commit(*transaction, attempt);
+                done.map(|again| {
+                    let transaction = *transaction;
+                    self.record(TraceEvent::Committed { transaction, attempt, again });
+                    SinkReply::Committed(transaction)
+                })
+            }
+            SinkRequest::AbortDangling => {
+                let done = self.external.abort_dangling(vertex, subtask, attempt);
+                done.map(|dangling| {
+                    for transaction in dangling {
+                        self.record(TraceEvent::RolledBack { transaction, attempt });
+                    }
+                    SinkReply::DanglingAborted
+                })
+            }
+        };
+        match answer {
+            Ok(reply) => self.with_task(id, attempt, |task| task.handle_sink(reply)),
+            Err(Refusal::Fenced) => {}
+            Err(Refusal::NoSuchTransaction) => self.with_task(id, attempt, |task| {
+                task.fail(TaskError::External("there is no such transaction".to_owned()));
+            }),
+        }
+    }
+}
+
+impl Writer {
+    fn subject(self) -> u32 {
+        match self {
+            Self::Task(task, _) => task.get(),
+            Self::Coordinator(_) => u32::MAX,
+        }
+    }
+
+    fn task(self) -> Option<TaskId> {
+        match self {
+            Self::Task(task, _) => Some(task),
+            Self::Coordinator(_) => None,
+        }
+    }
+}

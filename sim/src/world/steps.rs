@@ -1,0 +1,273 @@
+//! Stepping a task: which of its inputs it takes next, and one call of its machine for each record.
+
+use std::rc::Rc;
+
+use cofferdam::element::{Batch, Element};
+use cofferdam::id::{AttemptId, ChannelIndex, TaskId};
+use cofferdam::job::TaskStart;
+use cofferdam::message::TaskError;
+use cofferdam::operator::source::{ReadOutcome, ReadReply};
+use cofferdam::state::codec;
+use cofferdam::state::snapshot::TaskState;
+use cofferdam::storage::StoreKey;
+use cofferdam::task::Task;
+use cofferdam::time::Instant;
+use cofferdam::trace::{Origin, RecordId, TraceEvent};
+
+use super::lineage::{self, Lineage, hash_bytes};
+use super::{Life, Slot, World};
+use crate::decide::Choice;
+use crate::link::{InFlight, carried};
+
+/// One of the things a task could do next.
+#[derive(Clone, Copy, Debug)]
+enum Ready {
+    Channel(ChannelIndex),
+    Read,
+}
+
+impl World {
+    pub(super) fn step_task(&mut self, id: TaskId, attempt: AttemptId) {
+        let now = self.now;
+        let Some(slot) = self.slot_mut(id, attempt) else { return };
+        if slot.step_at != Some(now) {
+            return;
+        }
+        slot.step_at = None;
+        self.deliver_waiting(id, attempt);
+        let Some(slot) = self.slot_mut(id, attempt) else { return };
+        let (ready, next) = slot.ready(now);
+        if ready.is_empty() {
+            if let Some(next) = next {
+                self.wake(id, attempt, next);
+            }
+            return;
+        }
+        let choice = self.decider.below(Choice::NextInput, id.get(), ready.len() as u64);
+        match ready[choice as usize] {
+            Ready::Channel(channel) => self.take_element(id, attempt, channel),
+            Ready::Read => self.read_source(id, attempt),
+        }
+        let step = self.delay(Choice::StepTime, id.get(), self.plan.options.step_us);
+        let Some(slot) = self.slot_mut(id, attempt) else { return };
+        slot.busy_until = now + step;
+        let (ready, next) = slot.ready(now);
+        let next = if ready.is_empty() { next } else { Some(now) };
+        if let Some(next) = next {
+            self.wake(id, attempt, next);
+        }
+    }
+
+    /// Moves what waits into the channels behind, as far as there is room.
+    fn deliver_waiting(&mut self, id: TaskId, attempt: AttemptId) {
+        while let Some(slot) = self.slot_mut(id, attempt)
+            && let Some((channel, element, origins)) = slot.waiting.pop_front()
+        {
+            if let Some((element, origins)) = self.push(channel, attempt, element, origins) {
+                let slot = self.slot_mut(id, attempt).expect("a push changes other tasks only");
+                slot.waiting.push_front((channel, element, origins));
+                return;
+            }
+        }
+    }
+
+    fn take_element(&mut self, id: TaskId, attempt: AttemptId, channel: ChannelIndex) {
+        let plan = self.plan.clone();
+        let of_channel = plan.job.graph().inputs(id)[channel.index()];
+        let sender = plan.job.graph().channels()[of_channel.index()].from;
+        let Some(slot) = self.slot_mut(id, attempt) else { return };
+        let Some(next) = slot.inputs[channel.index()].pop() else { return };
+        self.wake(sender, attempt, self.now);
+        let InFlight { sequence, attempt: sent_by, element, origins, .. } = next;
+        let what = carried(&element);
+        let channels = plan.job.graph().inputs(id).len();
+        self.record(TraceEvent::Received { channel: of_channel, attempt, sequence, what });
+        for (channel, element) in
+            self.interposer.delivery(id, sent_by, channels, channel, element)
+        {
+            match element {
+                Element::Batch(records) => {
+                    self.process(id, attempt, records, &origins, lineage::handle_on(channel));
+                }
+                element => {
+                    self.with_task(id, attempt, |task| task.handle_element(channel, element));
+                }
+            }
+        }
+    }
+
+    /// Has a task process records, one call each or all in one call.
+    fn process(
+        &mut self,
+        id: TaskId,
+        attempt: AttemptId,
+        records: Batch,
+        origins: &[Origin],
+        handle: impl Fn(&mut Task, Batch),
+    ) {
+        let plan = self.plan.clone();
+        let (vertex, _) = plan.job.graph().place_of(id);
+        if plan.options.whole_batches && records.len() > 1 {
+            let Some(slot) = self.slot_mut(id, attempt) else { return };
+            let Life::Live(task) = &slot.life else { return };
+            lineage::applied(vertex, task, &records, origins, &mut slot.applied);
+            let lineage = Lineage::plan(&plan, task, &records, origins, &handle);
+            self.call(id, attempt, lineage, |task| handle(task, records));
+            return;
+        }
+        let mut rest = records;
+        for origin in origins {
+            let following = rest.split_off(1);
+            let Some(slot) = self.slot_mut(id, attempt) else { return };
+            let Life::Live(task) = &slot.life else { return };
+            lineage::applied(vertex, task, &rest, &[*origin], &mut slot.applied);
+            self.call(id, attempt, Lineage::of(Some(*origin)), |task| handle(task, rest));
+            rest = following;
+        }
+    }
+
+    /// Reads from a source as often as the drawn batch size says.
+    fn read_source(&mut self, id: TaskId, attempt: AttemptId) {
+        let plan = self.plan.clone();
+        let most = plan.options.batch_records_max;
+        let records = 1 + self.decider.mostly_short(Choice::BatchSize, id.get(), most);
+        let whole = plan.options.whole_batches;
+        for _ in 0..if whole { 1 } else { records } {
+            let Some(slot) = self.slot_mut(id, attempt) else { return };
+            let Some(request) = slot.read.take() else { return };
+            let (vertex, _) = plan.job.graph().place_of(id);
+            let source = plan.sources.iter().position(|(source, _)| *source == vertex);
+            let source = source.expect("a task that reads begins with a source");
+            let first = (plan.sources[source].1)(&request.cursor);
+            let mut client = plan.job.source(vertex).expect("its vertex has a source");
+            let records_max = if whole { records as usize } else { 1 };
+            let outcome = client.read(&request.cursor, records_max);
+            let count = match &outcome {
+                ReadOutcome::Records { records, .. } => records.len() as u64,
+                ReadOutcome::Nothing | ReadOutcome::End | ReadOutcome::Failed(_) => 0,
+            };
+            let origin = |position| Origin {
+                record: Some(RecordId { source: source as u32, offset: first + position }),
+                path: 0,
+            };
+            let origins: Vec<Origin> = (0..count).map(origin).collect();
+            self.hand_in(id, attempt, ReadReply { split: request.split, outcome }, origins);
+        }
+    }
+
+    fn hand_in(&mut self, id: TaskId, attempt: AttemptId, reply: ReadReply, origins: Vec<Origin>) {
+        let records = match &reply.outcome {
+            ReadOutcome::Records { records, .. } => records.clone(),
+            ReadOutcome::Nothing | ReadOutcome::End | ReadOutcome::Failed(_) => {
+                return self.with_task(id, attempt, |task| task.handle_read(reply));
+            }
+        };
+        if !self.plan.job.config().mechanism.takes_checkpoints() {
+            let Some(slot) = self.slot_mut(id, attempt) else { return };
+            slot.reserved = Some((records, origins));
+            return self.with_task(id, attempt, |task| task.handle_read(reply));
+        }
+        self.emit(id, attempt, records, origins, move |task| task.handle_read(reply));
+    }
+
+    /// Has a source emit records by one call, `hand_in`.
+    pub(super) fn emit(
+        &mut self,
+        id: TaskId,
+        attempt: AttemptId,
+        records: Batch,
+        origins: Vec<Origin>,
+        hand_in: impl FnOnce(&mut Task),
+    ) {
+        let plan = self.plan.clone();
+        let Some(slot) = self.slot_mut(id, attempt) else { return };
+        let Life::Live(task) = &slot.life else { return };
+        let (vertex, _) = plan.job.graph().place_of(id);
+        lineage::applied(vertex, task, &records, &origins, &mut slot.applied);
+        let lineage = match origins.as_slice() {
+            [origin] => Lineage::of(Some(*origin)),
+            _ => Lineage::plan(&plan, task, &records, &origins, Task::process),
+        };
+        self.call(id, attempt, lineage, hand_in);
+    }
+
+    pub(super) fn start_task(&mut self, id: TaskId, attempt: AttemptId) {
+        let plan = self.plan.clone();
+        let (vertex, subtask) = plan.job.graph().place_of(id);
+        let restore = self.control.restore.clone();
+        let Some(slot) = self.slot_mut(id, attempt) else { return };
+        let Life::Starting = slot.life else { return };
+        let mut restored = None;
+        let start = match &restore {
+            Some(metadata) => {
+                let handle = metadata.tasks[id.index()];
+                match self.store.state(&handle) {
+                    Ok(state) => {
+                        restored = Some((metadata.checkpoint, handle.key));
+                        TaskStart::Restored(state)
+                    }
+                    Err(text) => {
+                        return self.report_failure(id, attempt, TaskError::Restore(text));
+                    }
+                }
+            }
+            None => {
+                let reserved = self.store.reservation(&StoreKey::Reservation { vertex, subtask });
+                TaskStart::Fresh(reserved.or(plan.initial[id.index()].clone()))
+            }
+        };
+        if plan.job.sink(vertex).is_some() {
+            self.external.open(vertex, subtask, attempt);
+        }
+        let mut task = match plan.job.task(id, attempt, start) {
+            Ok(task) => task,
+            Err(error) => {
+                return self.report_failure(id, attempt, TaskError::Restore(error.to_string()));
+            }
+        };
+        let restored = restored.map(|(checkpoint, key)| {
+            let digest = digest(&task.capture(checkpoint).to_state());
+            let applied = self.shadows.get(&key).cloned().unwrap_or_else(|| Rc::new(Vec::new()));
+            let slot = self.slot_mut(id, attempt).expect("it was there a moment ago");
+            slot.applied = applied.as_ref().clone();
+            (checkpoint, digest)
+        });
+        self.record(TraceEvent::Started { task: id, attempt, restored });
+        let slot = self.slot_mut(id, attempt).expect("it was there a moment ago");
+        slot.life = Life::Live(Box::new(task));
+        self.call(id, attempt, Lineage::of(None), |_| ());
+        self.wake(id, attempt, self.now);
+    }
+}
+
+impl Slot {
+    /// What the task could do now, and if there is nothing, when there may be something.
+    fn ready(&self, now: Instant) -> (Vec<Ready>, Option<Instant>) {
+        let Life::Live(task) = &self.life else { return (Vec::new(), None) };
+        if !self.waiting.is_empty() || !task.accepts_elements() {
+            return (Vec::new(), None);
+        }
+        let mut ready = Vec::new();
+        let mut next = None;
+        for (position, link) in self.inputs.iter().enumerate() {
+            let channel = ChannelIndex::new(position as u32);
+            let Some(arrival) = link.next_arrival().filter(|_| !task.is_blocked(channel)) else {
+                continue;
+            };
+            if arrival <= now {
+                ready.push(Ready::Channel(channel));
+            } else {
+                next = Some(next.map_or(arrival, |other: Instant| other.min(arrival)));
+            }
+        }
+        if self.read.is_some() {
+            ready.push(Ready::Read);
+        }
+        (ready, next)
+    }
+}
+
+/// A digest of what a task's state holds: operators, positions, transactions.
+pub(super) fn digest(state: &TaskState) -> u64 {
+    hash_bytes(0, &codec::encode(&(&state.operators, &state.source, &state.transactions)))
+}
