@@ -1,5 +1,6 @@
 //! The deterministic simulator of cofferdam, its judges, and the built-in jobs they are tried on.
 
+pub mod campaign;
 pub mod decide;
 pub mod dice;
 pub mod external;
@@ -12,6 +13,7 @@ pub mod oracle;
 pub mod queue;
 pub mod reference;
 pub mod run;
+pub mod scenario;
 pub mod store;
 pub mod workload;
 pub mod world;
