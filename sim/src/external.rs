@@ -23,11 +23,11 @@ pub struct Row {
 }
 
 /// All external systems of a job.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct External {
     sinks: BTreeMap<VertexId, SinkModel>,
     /// Whether older attempts are refused; a broken variant turns it off.
-    pub fences: bool,
+    fences: bool,
 }
 
 /// The system behind one sink vertex.
@@ -74,6 +74,11 @@ pub enum Refusal {
 }
 
 impl External {
+    /// No system yet. With `fences`, older attempts are refused.
+    pub fn new(fences: bool) -> Self {
+        Self { sinks: BTreeMap::new(), fences }
+    }
+
     /// Adds the system behind a sink vertex.
     pub fn add(&mut self, vertex: VertexId, contract: SinkContract) {
         self.sinks.insert(

@@ -8,6 +8,7 @@ pub mod interpose;
 pub mod jobs;
 pub mod link;
 pub mod options;
+pub mod oracle;
 pub mod queue;
 pub mod reference;
 pub mod store;

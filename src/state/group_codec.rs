@@ -18,7 +18,7 @@ pub(crate) fn encode_group<E: Serialize>(entries: &[E]) -> Vec<u8> {
     bytes
 }
 
-/// The entries in the bytes of `group`; after the first error there are no more.
+/// The entries in the bytes of one group. The caller stops at the first error.
 #[derive(Debug)]
 pub(crate) struct GroupEntries<'a, E> {
     group: KeyGroup,
@@ -46,6 +46,11 @@ impl<'a, E: DeserializeOwned> GroupEntries<'a, E> {
     /// for, whatever number they claim.
     pub(crate) fn len_max(&self) -> usize {
         usize::try_from(self.left).map_or(self.bytes.len(), |left| left.min(self.bytes.len()))
+    }
+
+    /// The group.
+    pub(crate) const fn group(&self) -> KeyGroup {
+        self.group
     }
 
     fn next_entry(&mut self) -> Result<Option<E>, DecodeError> {

@@ -129,3 +129,66 @@ fn word(bytes: &[u8]) -> u64 {
 const SEED: u64 = 0x243f_6a88_85a3_08d3;
 const MULTIPLIER: u64 = 0xa409_3822_299f_31d1;
 const LAST: u64 = 0x1319_8a2e_0370_7345;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn the_hash_never_changes() {
+        let hashes = [
+            KeyHash::of(&0_u64),
+            KeyHash::of(&1_u64),
+            KeyHash::of(&-1_i32),
+            KeyHash::of(&u128::MAX),
+            KeyHash::of(""),
+            KeyHash::of("barrier"),
+            KeyHash::of("a barrier set in a running stream"),
+            KeyHash::of(&(7_u8, "key".to_owned())),
+            KeyHash::of(&Some(3_u64)),
+        ];
+        // Computed apart, by a program in another language.
+        let golden = [
+            0xbf65_65d7_7ed0_4d03,
+            0x136a_bdf5_813f_bf32,
+            0x2f44_9e6f_a347_b9ee,
+            0xbae7_ce86_6253_2135,
+            0xdf1e_193f_b603_1904,
+            0x8848_9b5f_10b4_38ba,
+            0x9480_dd19_03ef_5e4f,
+            0xe63a_9569_4d55_e5d5,
+            0xc2c3_bf57_b443_0418,
+        ];
+        assert_eq!(hashes.map(KeyHash::get), golden);
+    }
+
+    #[test]
+    fn every_bit_of_every_byte_counts_at_every_length() {
+        let mut seen = BTreeSet::new();
+        for len in 0..50 {
+            let mut bytes = vec![0_u8; len];
+            assert!(seen.insert(KeyHash::of(&bytes[..]).get()), "{len} zeros");
+            for bit in 0..len * 8 {
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                assert!(seen.insert(KeyHash::of(&bytes[..]).get()), "bit {bit} of {len} bytes");
+                bytes[bit / 8] ^= 1 << (bit % 8);
+            }
+        }
+    }
+
+    /// Regular keys spread over both ends of the hash: no bin gets twice its share.
+    #[test]
+    fn regular_keys_spread_over_high_and_low_bits() {
+        for shift in [0, 3, 12, 32, 48] {
+            let mut bins = [[0_u32; 64]; 2];
+            for key in 0..6400_u64 {
+                let hash = KeyHash::of(&(key << shift)).get();
+                bins[0][(hash >> 58) as usize] += 1;
+                bins[1][(hash & 63) as usize] += 1;
+            }
+            assert!(bins.iter().flatten().all(|keys| *keys < 200), "shift {shift}: {bins:?}");
+        }
+    }
+}

@@ -1,8 +1,12 @@
-//! Keyed state in memory: one table for each key group of the subtask. It does not know operators,
-//! time or storage.
+//! Keyed state in memory, in pieces: a table for each value of a few hash bits. It does not know
+//! operators, time or storage.
 //!
-//! A snapshot shares the tables and takes microseconds; the first write to a table that is still
-//! shared copies that one alone (rule 114).
+//! A snapshot shares the pieces and takes microseconds; the first write to a piece that is still
+//! shared copies that one alone (rule 114). Pieces are not key groups: to find a record's group
+//! costs as much as to find its entry, so that is left to whoever encodes the snapshot.
+//!
+//! Invariant: every key belongs to the range. It is checked where a snapshot is encoded and restored,
+//! and at every update if debug assertions are on.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,7 +25,7 @@ use crate::state::table::Table;
 pub struct KeyedState<K, S> {
     range: KeyGroupRange,
     max: KeyGroupCount,
-    /// None before the first entry, later one for each group of the range.
+    /// None before the first entry, later [`KeyedState::piece_count`].
     pieces: Vec<Piece<Table<K, S>>>,
 }
 
@@ -38,7 +42,8 @@ impl<K: Key, S: Record> KeyedState<K, S> {
     /// Lets `change` see and set the state of `key`; the entry vanishes if it is left `None`.
     ///
     /// # Panics
-    /// If the key belongs to another subtask: the exchange before the operator is broken.
+    /// With debug assertions, if the key belongs to another subtask: the exchange before the
+    /// operator is broken.
     #[inline]
     pub fn update<R>(&mut self, key: &K, change: impl FnOnce(&K, &mut Option<S>) -> R) -> R {
         self.update_hashed(KeyHash::of(key), key, change)
@@ -55,18 +60,25 @@ impl<K: Key, S: Record> KeyedState<K, S> {
         key: &K,
         change: impl FnOnce(&K, &mut Option<S>) -> R,
     ) -> R {
-        let index = self.index_of(self.max.group_of(hash));
-        if index >= self.pieces.len() {
-            self.lay_out(index);
+        debug_assert!(
+            self.range.contains(self.max.group_of(hash)),
+            "{key:?} belongs to another subtask than the one of {}",
+            self.range
+        );
+        if self.pieces.is_empty() {
+            self.lay_out();
         }
+        let index = self.index_of(hash);
         self.pieces[index].get_mut().update(hash, key, change)
     }
 
     /// The state of `key`.
     pub fn get(&self, key: &K) -> Option<&S> {
         let hash = KeyHash::of(key);
-        let piece = self.pieces.get(self.index_of(self.max.group_of(hash)))?;
-        piece.get().get(hash, key)
+        if self.pieces.is_empty() {
+            return None;
+        }
+        self.pieces[self.index_of(hash)].get().get(hash, key)
     }
 
     /// How many keys have state.
@@ -79,16 +91,16 @@ impl<K: Key, S: Record> KeyedState<K, S> {
         self.len() == 0
     }
 
-    /// The entries by key group, in an order that follows from the operations alone.
+    /// The entries, in an order that follows from the operations alone.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &S)> {
         self.pieces.iter().flat_map(|piece| piece.get().iter())
     }
 
     /// The state as it is now, whatever is written later. Copies no entry.
     pub fn snapshot(&mut self) -> Arc<dyn Share> {
-        let groups = self.range.groups().zip(&mut self.pieces);
-        let groups = groups.filter(|(_, piece)| !piece.get().is_empty());
-        Arc::new(TableShare(groups.map(|(group, piece)| (group, piece.share())).collect()))
+        let pieces = self.pieces.iter_mut().filter(|piece| !piece.get().is_empty());
+        let pieces = pieces.map(Piece::share).collect();
+        Arc::new(StateShare { range: self.range, max: self.max, pieces })
     }
 
     /// Takes over what a snapshot of the same range encoded, in place of what is there.
@@ -98,41 +110,55 @@ impl<K: Key, S: Record> KeyedState<K, S> {
     /// then.
     pub fn restore(&mut self, groups: &[(KeyGroup, Vec<u8>)]) -> Result<(), RestoreError> {
         let mut restored = Self::new(self.range, self.max);
+        let mut entries = Vec::with_capacity(groups.len());
         for (group, bytes) in groups {
-            restored.restore_group(*group, bytes)?;
+            entries.push(GroupEntries::<(K, S)>::new(self.range, *group, bytes)?);
+        }
+        restored.reserve(entries.iter().map(GroupEntries::len_max).sum());
+        for group in entries {
+            restored.restore_group(group)?;
         }
         *self = restored;
         Ok(())
     }
 
-    fn restore_group(&mut self, group: KeyGroup, bytes: &[u8]) -> Result<(), RestoreError> {
-        let entries = GroupEntries::<(K, S)>::new(self.range, group, bytes)?;
-        let index = self.index_of(group);
-        self.lay_out(index);
-        let table = self.pieces[index].get_mut();
-        *table = Table::with_capacity(entries.len_max());
+    fn restore_group(&mut self, entries: GroupEntries<'_, (K, S)>) -> Result<(), RestoreError> {
+        let group = entries.group();
         for entry in entries {
             let (key, state) = entry?;
             let hash = KeyHash::of(&key);
             check_owner(group, self.max.group_of(hash))?;
-            if table.update(hash, &key, |_, slot| slot.replace(state)).is_some() {
+            if self.update_hashed(hash, &key, |_, slot| slot.replace(state)).is_some() {
                 return Err(RestoreError::Duplicate { group });
             }
         }
         Ok(())
     }
 
-    #[inline]
-    fn index_of(&self, group: KeyGroup) -> usize {
-        usize::from(group.get()).wrapping_sub(usize::from(self.range.first().get()))
+    /// Makes room for this many entries in empty state.
+    fn reserve(&mut self, entries: usize) {
+        if entries > 0 {
+            let per_piece = entries.div_ceil(self.piece_count());
+            let table = || Piece::Owned(Table::with_capacity(per_piece));
+            self.pieces = std::iter::repeat_with(table).take(self.piece_count()).collect();
+        }
     }
 
-    /// Makes a piece for each group.
+    /// A power of two.
+    fn piece_count(&self) -> usize {
+        self.range.group_count().next_power_of_two().min(PIECES_MAX)
+    }
+
+    /// By the low bits of the hash: a table uses the high ones.
+    #[inline]
+    fn index_of(&self, hash: KeyHash) -> usize {
+        hash.get() as usize & (self.pieces.len() - 1)
+    }
+
     #[cold]
     #[inline(never)]
-    fn lay_out(&mut self, index: usize) {
-        assert!(index < self.range.group_count(), "a key of another subtask than {}", self.range);
-        self.pieces.resize_with(self.range.group_count(), Piece::default);
+    fn lay_out(&mut self) {
+        self.pieces.resize_with(self.piece_count(), Piece::default);
     }
 }
 
@@ -142,18 +168,120 @@ impl<K: Key, S: Record> fmt::Debug for KeyedState<K, S> {
     }
 }
 
-/// The tables of the groups that are not empty, by increasing group.
-struct TableShare<K, S>(Vec<(KeyGroup, Arc<Table<K, S>>)>);
+struct StateShare<K, S> {
+    range: KeyGroupRange,
+    max: KeyGroupCount,
+    pieces: Vec<Arc<Table<K, S>>>,
+}
 
-impl<K: Key, S: Record> Share for TableShare<K, S> {
+impl<K: Key, S: Record> Share for StateShare<K, S> {
     /// Sorts the entries by key, so that equal state gives equal bytes whatever its history: the
     /// price is paid by the thread that writes the snapshot.
     fn encode_groups(&self) -> Vec<(KeyGroup, Vec<u8>)> {
-        let encode = |(group, table): &(KeyGroup, Arc<Table<K, S>>)| {
-            let mut entries: Vec<(&K, &S)> = table.iter().collect();
+        let mut groups: Vec<Vec<(&K, &S)>> = vec![Vec::new(); self.range.group_count()];
+        for (key, state) in self.pieces.iter().flat_map(|piece| piece.iter()) {
+            let group = self.max.group_of(KeyHash::of(key));
+            assert!(self.range.contains(group), "{key:?} of {group} got into {}", self.range);
+            groups[usize::from(group.get() - self.range.first().get())].push((key, state));
+        }
+        let groups = self.range.groups().zip(groups).filter(|(_, entries)| !entries.is_empty());
+        let encode = |(group, mut entries): (KeyGroup, Vec<(&K, &S)>)| {
             entries.sort_unstable_by_key(|(key, _)| *key);
-            (*group, encode_group(&entries))
+            (group, encode_group(&entries))
         };
-        self.0.iter().map(encode).collect()
+        groups.map(encode).collect()
+    }
+}
+
+/// Small enough that copying one piece does not hold the records up; more would only cost memory.
+const PIECES_MAX: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::codec;
+
+    const MAX: KeyGroupCount = KeyGroupCount::new(128).expect("within 1 to 32768");
+
+    fn counts(keys: impl IntoIterator<Item = u64>) -> KeyedState<u64, u64> {
+        let mut state = KeyedState::new(KeyGroupRange::all(MAX), MAX);
+        keys.into_iter().for_each(|key| state.update(&key, |_, slot| *slot = Some(key * 10)));
+        state
+    }
+
+    #[test]
+    fn an_entry_left_none_vanishes() {
+        let mut state = counts(0..100);
+        state.update(&7, |_, slot| *slot = None);
+        state.update(&1000, |_, slot| assert_eq!(*slot, None));
+        assert_eq!((state.len(), state.get(&7), state.get(&8)), (99, None, Some(&80)));
+        assert_eq!(state.iter().count(), 99);
+    }
+
+    #[test]
+    fn rule_114_snapshot_is_exact_under_later_writes() {
+        let mut state = counts(0..500);
+        let before = state.snapshot().encode_groups();
+        let share = state.snapshot();
+        for key in 0..1000 {
+            state.update(&key, |_, slot| *slot = (key % 3 > 0).then_some(1));
+        }
+        assert_eq!(share.encode_groups(), before);
+        assert_ne!(state.snapshot().encode_groups(), before);
+    }
+
+    #[test]
+    fn rule_087_unchanged_parallelism_gives_each_subtask_its_own_state_again() {
+        let mut state = counts(0..500);
+        let groups = state.snapshot().encode_groups();
+        let mut restored = counts([]);
+        restored.restore(&groups).unwrap();
+        assert_eq!(restored.len(), 500);
+        assert_eq!(restored.snapshot().encode_groups(), groups);
+    }
+
+    #[test]
+    fn equal_state_gives_equal_bytes_whatever_its_history() {
+        let mut other = counts((0..900).rev());
+        (300..900).for_each(|key| other.update(&key, |_, slot| *slot = None));
+        assert_eq!(other.snapshot().encode_groups(), counts(0..300).snapshot().encode_groups());
+    }
+
+    #[test]
+    fn what_is_not_this_subtasks_is_refused_and_changes_nothing() {
+        let mut groups = counts(0..500).snapshot().encode_groups();
+        let half = KeyGroupRange::new(KeyGroup::new(0), KeyGroup::new(63));
+        let mut state: KeyedState<u64, u64> = KeyedState::new(half, MAX);
+        let foreign = KeyGroup::new(64);
+        let error = RestoreError::ForeignGroup { group: foreign, range: half };
+        assert_eq!(state.restore(&groups), Err(error));
+
+        let mut state = counts([1]);
+        groups.push(groups[0].clone());
+        let group = groups[0].0;
+        assert_eq!(state.restore(&groups), Err(RestoreError::Duplicate { group }));
+        let (group, owner) = (groups[0].0, groups[1].0);
+        groups[0].1 = groups[1].1.clone();
+        assert_eq!(state.restore(&groups), Err(RestoreError::ForeignKey { group, owner }));
+        groups[0].1.clear();
+        assert!(matches!(state.restore(&groups), Err(RestoreError::Decode { .. })));
+        assert_eq!((state.len(), state.get(&1)), (1, Some(&10)));
+    }
+
+    #[test]
+    fn the_number_of_entries_that_bytes_claim_is_not_believed() {
+        let bytes = codec::encode(&u64::MAX);
+        let error = counts([]).restore(&[(KeyGroup::new(0), bytes)]);
+        assert!(matches!(error, Err(RestoreError::Decode { .. })));
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "belongs to another subtask")]
+    fn a_key_of_another_subtask_is_a_broken_invariant() {
+        let group = MAX.group_of(KeyHash::of(&1_u64));
+        let other = KeyGroup::new((group.get() + 1) % 128);
+        let mut state = KeyedState::new(KeyGroupRange::new(other, other), MAX);
+        state.update(&1_u64, |_, slot| *slot = Some(1_u64));
     }
 }

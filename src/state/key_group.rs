@@ -265,8 +265,75 @@ const fn murmur(word: i32) -> u32 {
     hash = (hash ^ hash >> 16).wrapping_mul(0x85eb_ca6b);
     hash = (hash ^ hash >> 13).wrapping_mul(0xc2b2_ae35);
     hash ^= hash >> 16;
-    match hash as i32 {
-        i32::MIN => 0,
-        signed => signed.unsigned_abs(),
+    // The magnitude, and 0 for the least number, without a branch: its sign can not be predicted.
+    (hash as i32).wrapping_abs() as u32 & i32::MAX as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(groups: u32) -> KeyGroupCount {
+        KeyGroupCount::new(groups).unwrap()
+    }
+
+    #[test]
+    fn rule_083_key_group_vectors() {
+        let vectors = [(0, 94), (1, 86), (2, 127), (3, 113), (42, 29), (97, 81), (-1, 80)];
+        for (hash, group) in vectors {
+            assert_eq!(key_group_of(hash, count(128)), KeyGroup(group), "{hash}");
+        }
+    }
+
+    #[test]
+    fn rule_083_masking_is_the_modulo() {
+        for hash in (0..100_000).map(|step: i32| step.wrapping_mul(42_949_673)) {
+            let whole = murmur(hash);
+            assert!(whole <= i32::MAX as u32);
+            for groups in [1, 2, 3, 100, 128, 32_767, 32_768] {
+                let group = u32::from(key_group_of(hash, count(groups)).get());
+                assert_eq!(group, whole % groups);
+            }
+        }
+    }
+
+    #[test]
+    fn rule_084_ranges_cover_every_group_once_and_agree_with_the_owner() {
+        for max in [1, 2, 3, 7, 100, 128, 129, 32_768] {
+            let parallelisms: Vec<u32> =
+                if max <= 129 { (1..=max).collect() } else { vec![1, 3, max] };
+            for parallelism in parallelisms {
+                let assigner = KeyGroupAssigner::new(count(max), parallelism);
+                let subtasks = (0..parallelism).map(SubtaskIndex::new);
+                let owned = subtasks.flat_map(|subtask| {
+                    assigner.range(subtask).groups().map(move |group| (group, subtask))
+                });
+                let owned: Vec<_> = owned.collect();
+                let all = KeyGroupRange::all(count(max)).groups();
+                assert_eq!(owned, all.map(|g| (g, assigner.subtask(g))).collect::<Vec<_>>());
+            }
+        }
+    }
+
+    #[test]
+    fn rule_084_the_ranges_of_three_subtasks() {
+        let ranges = (0..3).map(|index| range_of(SubtaskIndex::new(index), 3, count(128)));
+        let ends: Vec<_> = ranges.map(|range| (range.first().get(), range.last().get())).collect();
+        assert_eq!(ends, [(0, 42), (43, 85), (86, 127)]);
+    }
+
+    #[test]
+    fn rule_085_default_max_parallelism() {
+        let cases =
+            [(0, 128), (1, 128), (85, 128), (86, 256), (21_845, 32_768), (u32::MAX, 32_768)];
+        for (parallelism, groups) in cases {
+            assert_eq!(default_max_parallelism(parallelism), count(groups), "{parallelism}");
+        }
+    }
+
+    #[test]
+    fn there_are_1_to_32768_key_groups() {
+        assert_eq!((KeyGroupCount::new(0), KeyGroupCount::new(32_769)), (None, None));
+        assert_eq!(KeyGroupCount::new(32_768), Some(KeyGroupCount::MAX));
     }
 }

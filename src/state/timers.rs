@@ -108,3 +108,59 @@ impl<K: Key> Share for TimerShare<K> {
         groups.into_iter().map(|(group, timers)| (group, encode_group(&timers))).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAX: KeyGroupCount = KeyGroupCount::new(128).expect("within 1 to 32768");
+
+    fn at(millis: i64) -> EventTime {
+        EventTime::from_millis(millis)
+    }
+
+    #[test]
+    fn rule_088_timers_are_a_set() {
+        let mut timers = Timers::new(KeyGroupRange::all(MAX), MAX);
+        assert!(timers.register(at(5), 1_u64));
+        assert!(!timers.register(at(5), 1));
+        assert!(
+            timers.register(at(5), 0) && timers.register(at(4), 9) && timers.register(at(6), 1)
+        );
+        assert!(timers.delete(at(6), &1) && !timers.delete(at(6), &1));
+        let groups = timers.snapshot().encode_groups();
+        let mut restored = Timers::new(KeyGroupRange::all(MAX), MAX);
+        restored.restore(&groups).unwrap();
+        for mut timers in [timers, restored] {
+            assert_eq!(timers.pop_due(at(3)), None);
+            assert_eq!(timers.pop_due(at(5)), Some((at(4), 9)));
+            assert_eq!(timers.pop_due(at(5)), Some((at(5), 0)));
+            assert_eq!(timers.pop_due(at(5)), Some((at(5), 1)));
+            assert_eq!(timers.pop_due(EventTime::MAX), None);
+        }
+    }
+
+    #[test]
+    fn rule_114_a_snapshot_of_timers_is_exact_under_later_changes() {
+        let mut timers = Timers::new(KeyGroupRange::all(MAX), MAX);
+        (0..50).for_each(|key| assert!(timers.register(at(1), key)));
+        let before = timers.snapshot().encode_groups();
+        let share = timers.snapshot();
+        while timers.pop_due(at(1)).is_some() {}
+        assert!(timers.register(at(2), 7_u64));
+        assert_eq!(share.encode_groups(), before);
+    }
+
+    #[test]
+    fn timers_of_another_group_or_twice_are_refused() {
+        let mut timers: Timers<u64> = Timers::new(KeyGroupRange::all(MAX), MAX);
+        let owner = MAX.group_of(KeyHash::of(&1_u64));
+        let group = KeyGroup::new((owner.get() + 1) % 128);
+        let bytes = encode_group(&[(at(1), 1_u64)]);
+        let error = timers.restore(&[(group, bytes.clone())]);
+        assert_eq!(error, Err(RestoreError::ForeignKey { group, owner }));
+        let error = timers.restore(&[(owner, bytes.clone()), (owner, bytes)]);
+        assert_eq!(error, Err(RestoreError::Duplicate { group: owner }));
+        assert!(timers.is_empty());
+    }
+}

@@ -1,4 +1,7 @@
 //! Property tests: one module a subject, all in one binary.
 
 mod aligner;
+mod codec;
 mod coordinator;
+mod key_group;
+mod state;

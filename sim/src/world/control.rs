@@ -1,5 +1,6 @@
 //! The coordinator in the world: its outputs, its death between any two of them, and its successor.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use cofferdam::coordinator::{self, Coordinator, CoordinatorNote, CoordinatorOutput, Phase};
@@ -204,11 +205,12 @@ impl World {
             attempt,
             life: Life::Starting,
             inputs: plan.job.graph().inputs(task).iter().map(|_| Link::new(capacity)).collect(),
-            waiting: std::collections::VecDeque::new(),
+            waiting: VecDeque::new(),
             read: None,
             reserved: None,
             applied: Vec::new(),
             step_at: None,
+            busy_until: Instant::ZERO,
             last_report: Instant::ZERO,
             last_notice: Instant::ZERO,
             last_external: Instant::ZERO,
@@ -225,7 +227,7 @@ impl World {
         let slots = std::mem::take(&mut self.slots);
         if !slots.is_empty() {
             let applied = slots.iter().flat_map(|slot| slot.applied.iter().copied());
-            self.incarnations.push(applied.collect());
+            self.incarnations.push((slots[0].attempt, applied.collect()));
         }
         let permille = self.plan.options.zombies_permille;
         for slot in slots {

@@ -58,8 +58,9 @@ impl World {
             Scope::Task => self.crash_task(id, attempt, cut),
             Scope::Worker => {
                 let worker = self.worker_of(id);
-                let tasks: Vec<TaskId> = self.plan.job.graph().tasks().collect();
-                for task in tasks.into_iter().filter(|task| self.worker_of(*task) == worker) {
+                let mut tasks: Vec<TaskId> = self.plan.job.graph().tasks().collect();
+                tasks.retain(|task| self.worker_of(*task) == worker);
+                for task in tasks {
                     self.crash_task(task, attempt, cut.filter(|_| task == id));
                     self.lose_rows(task);
                 }

@@ -86,7 +86,7 @@ pub struct World {
     calls: Vec<u64>,
     trace: Vec<Traced>,
     /// Records applied by attempts that are over, for judging each on its own.
-    incarnations: Vec<Vec<Applied>>,
+    incarnations: Vec<(AttemptId, Vec<Applied>)>,
     events: u64,
     ending: Option<Ending>,
 }
@@ -116,6 +116,8 @@ struct Slot {
     reserved: Option<(Batch, Vec<Origin>)>,
     applied: Vec<Applied>,
     step_at: Option<Instant>,
+    /// The end of the last step.
+    busy_until: Instant,
     last_report: Instant,
     last_notice: Instant,
     last_external: Instant,
@@ -166,10 +168,7 @@ enum Event {
 impl World {
     /// A world at its beginning.
     pub fn new(plan: Rc<Plan>, decider: Decider) -> Self {
-        let mut external = External { fences: true, ..External::default() };
-        if plan.variant == Some(Variant::OldAttemptNotFenced) {
-            external.fences = false;
-        }
+        let mut external = External::new(plan.variant != Some(Variant::OldAttemptNotFenced));
         let graph = plan.job.graph();
         for vertex in 0..graph.vertices().len() {
             let vertex = VertexId::new(vertex as u32);
@@ -276,7 +275,7 @@ impl World {
     }
 
     /// What earlier attempts had taken into their state when they ended, in order.
-    pub fn incarnations(&self) -> &[Vec<Applied>] {
+    pub fn incarnations(&self) -> &[(AttemptId, Vec<Applied>)] {
         &self.incarnations
     }
 
@@ -336,11 +335,11 @@ impl World {
         }
     }
 
-    /// Lets a task look for work at `at`, unless it does so earlier.
+    /// Lets a task look for work at `at`, or when its last step is over, unless it does so earlier.
     fn wake(&mut self, task: TaskId, attempt: AttemptId, at: Instant) {
         let now = self.now;
         let Some(slot) = self.slot_mut(task, attempt) else { return };
-        let at = at.max(now);
+        let at = at.max(now).max(slot.busy_until);
         if slot.step_at.is_none_or(|earlier| at < earlier) {
             slot.step_at = Some(at);
             self.queue.schedule(at, Event::Step(task, attempt));

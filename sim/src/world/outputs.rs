@@ -51,8 +51,10 @@ impl World {
         let Some(slot) = self.slot_mut(id, attempt) else { return };
         // The machine is taken out, so that its outputs can change the rest of the world.
         let Life::Live(mut task) = std::mem::replace(&mut slot.life, Life::Dead) else { return };
+        let accepted = task.accepts_elements();
         call(&mut task);
         task.flush();
+        let wakes = !accepted && task.accepts_elements();
         let mut left = match fault {
             Some((_, Cut::Updated)) => 0,
             Some((_, Cut::Emitted(outputs))) => outputs,
@@ -72,6 +74,9 @@ impl World {
         slot.life = Life::Live(task);
         if let Some((fault, cut_at)) = fault.filter(|_| cut) {
             return self.strike_task(id, attempt, fault, Some(cut_at));
+        }
+        if wakes {
+            self.wake(id, attempt, self.now);
         }
         self.strike_in_window(id, attempt);
     }
@@ -157,7 +162,7 @@ impl World {
         let what = carried(&element);
         let now = self.now;
         let most = plan.options.batch_records_max as usize;
-        let Some(slot) = self.slot_mut(to, attempt) else { return None };
+        let slot = self.slot_mut(to, attempt).filter(|slot| !matches!(slot.life, Life::Dead))?;
         let link = &mut slot.inputs[index.index()];
         let (element, origins) = match element {
             Element::Batch(records) => match link.join(now, most, records, origins) {

@@ -49,7 +49,13 @@ impl World {
             Ready::Read => self.read_source(id, attempt),
         }
         let step = self.delay(Choice::StepTime, id.get(), self.plan.options.step_us);
-        self.wake(id, attempt, now + step);
+        let Some(slot) = self.slot_mut(id, attempt) else { return };
+        slot.busy_until = now + step;
+        let (ready, next) = slot.ready(now);
+        let next = if ready.is_empty() { next } else { Some(now) };
+        if let Some(next) = next {
+            self.wake(id, attempt, next);
+        }
     }
 
     /// Moves what waits into the channels behind, as far as there is room.

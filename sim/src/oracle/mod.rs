@@ -1,0 +1,133 @@
+//! The judges. Each looks at what can be seen of a run from outside, one property a file, and knows
+//! neither machines nor the world: a judge must not share a bug with the judged. What has to be known
+//! about the job comes as plain data in [`Facts`].
+
+use std::collections::BTreeMap;
+
+use cofferdam::guarantee::{Level, Mechanism, SinkContract};
+use cofferdam::id::{AttemptId, TaskId};
+use cofferdam::trace::{Origin, RecordId, Traced};
+
+/// What is judged: a run from its beginning to its end, and what ought to have come of it.
+pub struct Facts<'a> {
+    /// What happened, in order.
+    pub trace: &'a [Traced],
+    /// Sender and receiver of each channel, by channel.
+    pub channels: &'a [(TaskId, TaskId)],
+    /// How many tasks there are.
+    pub tasks: usize,
+    /// How the guarantee is reached.
+    pub mechanism: Mechanism,
+    /// The claim for the state.
+    pub state_claim: Level,
+    /// The claim for what sinks show, weakest sink.
+    pub output_claim: Option<Level>,
+    /// Every operator with state says that a record that is processed again changes nothing.
+    pub state_is_idempotent: bool,
+    /// The run came to its end: faults have stopped and all input is drained.
+    pub is_finished: bool,
+    /// Why the job gave up, if it did.
+    pub failure: Option<String>,
+    /// What is in the state at the end.
+    pub state: StateFacts<'a>,
+    /// What the sinks show at the end.
+    pub sinks: &'a [SinkFacts<'a>],
+    /// Every source record, with how often a run without failures takes it into state and how many
+    /// rows it triggers itself.
+    pub records: &'a [(RecordId, u32, u32)],
+}
+
+/// The state of a job at its end.
+pub struct StateFacts<'a> {
+    /// What each attempt had taken into its state when it ended, the last one at the end of the run.
+    pub incarnations: &'a [(AttemptId, Vec<AppliedFact>)],
+    /// The cells, by operator and encoded key.
+    pub cells: &'a BTreeMap<(String, Vec<u8>), Vec<u8>>,
+    /// The cells of the reference for the whole input.
+    pub expected: &'a BTreeMap<(String, Vec<u8>), Vec<u8>>,
+    /// The cells of the reference for just what the last incarnation has taken in; none if the
+    /// reference can not say.
+    pub expected_of_applied: Option<&'a BTreeMap<(String, Vec<u8>), Vec<u8>>>,
+}
+
+/// A record that was taken into a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AppliedFact {
+    /// The record.
+    pub origin: Origin,
+    /// The cell.
+    pub cell: u64,
+}
+
+/// One sink at the end.
+pub struct SinkFacts<'a> {
+    /// The sink.
+    pub uid: &'a str,
+    /// What it promises.
+    pub contract: SinkContract,
+    /// Every visible row, in the order of becoming visible within a subtask.
+    pub rows: &'a [RowFact<'a>],
+    /// How often the reference has each row, for the whole input.
+    pub expected: &'a BTreeMap<Vec<u8>, u64>,
+    /// The reference's last row of each key, for the whole input.
+    pub expected_table: &'a BTreeMap<Vec<u8>, Vec<u8>>,
+    /// How often the reference has each row for just what one attempt has taken in, by attempt; only
+    /// for at-most-once, and empty if the reference can not say.
+    pub expected_of_attempt: &'a BTreeMap<AttemptId, BTreeMap<Vec<u8>, u64>>,
+}
+
+/// A visible row.
+#[derive(Clone, Copy, Debug)]
+pub struct RowFact<'a> {
+    /// Where it comes from.
+    pub origin: Origin,
+    /// The attempt that wrote it.
+    pub attempt: AttemptId,
+    /// The row.
+    pub bytes: &'a [u8],
+    /// Its key, where rows replace each other.
+    pub key: Option<&'a [u8]>,
+}
+
+/// What went wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Anomaly {
+    /// A record has no effect.
+    Lost,
+    /// A record has its effect more than once.
+    Duplicated,
+    /// There is something that no record explains.
+    Unexpected,
+    /// A value is not what the records give.
+    Wrong,
+    /// The job does not come to its end.
+    Stuck,
+    /// A rule of the protocol was broken, whatever came of it.
+    Protocol,
+}
+
+/// Whose promise is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Subject {
+    /// The state's.
+    State,
+    /// The output's.
+    Output,
+}
+
+/// One finding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The judge: a name of [`ORACLES`].
+    pub oracle: &'static str,
+    /// Whose promise it concerns.
+    pub subject: Subject,
+    /// What went wrong.
+    pub anomaly: Anomaly,
+    /// Whether the claim allows it. What is allowed is counted and breaks nothing.
+    pub allowed: bool,
+    /// The source record that it concerns, if it is one.
+    pub record: Option<RecordId>,
+    /// The finding in a sentence.
+    pub text: String,
+}
