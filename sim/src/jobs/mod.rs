@@ -115,8 +115,11 @@ pub struct CaseInput {
     pub text: Box<dyn Fn(u64) -> String + Send + Sync>,
     /// The offset of the record that stands at an encoded cursor; those behind it in the same read
     /// follow one by one.
-    pub offset_at: fn(cursor: &[u8]) -> u64,
+    pub offset_at: OffsetAt,
 }
+
+/// Tells an offset from an encoded cursor.
+pub type OffsetAt = Arc<dyn Fn(&[u8]) -> u64 + Send + Sync>;
 
 impl CaseInput {
     /// The inputs of a job whose sources read `lists`, in the order of the sources.
@@ -126,7 +129,7 @@ impl CaseInput {
             vertex: VertexId::new(vertex as u32),
             records: list.len() as u64,
             text: Box::new(move |offset| format!("{:?}", list[offset as usize])),
-            offset_at,
+            offset_at: Arc::new(offset_at),
         });
         inputs.collect()
     }

@@ -37,6 +37,7 @@ use crate::decide::{Choice, Decider};
 use crate::external::External;
 use crate::fault::Fault;
 use crate::interpose::{Interposer, Variant};
+use crate::jobs::OffsetAt;
 use crate::link::Link;
 use crate::options::Options;
 use crate::queue::EventQueue;
@@ -51,7 +52,7 @@ pub struct Plan {
     pub job: Job,
     /// Its sources, by [`cofferdam::trace::RecordId::source`]: the vertex, and the offset of the
     /// record at an encoded cursor.
-    pub sources: Vec<(VertexId, fn(&[u8]) -> u64)>,
+    pub sources: Vec<(VertexId, OffsetAt)>,
     /// What each task begins with at the first start.
     pub initial: Vec<Option<SourceState>>,
     /// The options.
