@@ -2,6 +2,8 @@
 
 pub mod campaign;
 pub mod check;
+#[cfg(feature = "cli")]
+pub mod cli;
 pub mod decide;
 pub mod dice;
 pub mod external;

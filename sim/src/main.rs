@@ -1,1 +1,5 @@
-fn main() {}
+//! The program `cofferdam`.
+
+fn main() -> std::process::ExitCode {
+    cofferdam_sim::cli::main()
+}

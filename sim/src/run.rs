@@ -15,9 +15,7 @@ use crate::fault::{self, Fault};
 use crate::interpose::Variant;
 use crate::jobs::{BuiltinJob, Case, CaseData, JobError, Parameters, Setup, Shape};
 use crate::options::{FaultProfile, Options};
-use crate::oracle::{
-    self, AppliedFact, Facts, Judgement, RowFact, SinkFacts, StateFacts,
-};
+use crate::oracle::{self, AppliedFact, Facts, Judgement, RowFact, SinkFacts, StateFacts};
 use crate::reference::Outcome;
 use crate::world::{Applied, Ending, Plan, World, hash_bytes, mix};
 
@@ -172,7 +170,11 @@ impl Run {
         let claim = mode.claim.unwrap_or_else(|| case.job.claim().claim());
         let plan = Plan {
             job: case.job.clone(),
-            sources: case.inputs.iter().map(|input| (input.vertex, input.offset_at.clone())).collect(),
+            sources: case
+                .inputs
+                .iter()
+                .map(|input| (input.vertex, input.offset_at.clone()))
+                .collect(),
             initial,
             options,
             faults,

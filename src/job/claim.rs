@@ -36,47 +36,69 @@ impl InferredClaim {
     }
 }
 
+/// Reasons, each with the level that it leaves.
+#[derive(Default)]
+struct Reasons(Vec<(Level, String)>);
+
+impl Reasons {
+    fn push(&mut self, level: Level, reason: impl Into<String>) {
+        self.0.push((level, reason.into()));
+    }
+
+    /// The sentences; those that leave as much stay in the order in which they were found.
+    fn weakest_first(mut self) -> Vec<String> {
+        self.0.sort_by_key(|(level, _)| match level {
+            Level::None => 0,
+            Level::AtMostOnce | Level::AtLeastOnce => 1,
+            Level::ExactlyOnce => 2,
+        });
+        self.0.into_iter().map(|(_, reason)| reason).collect()
+    }
+}
+
 impl Job {
     /// Infers the claim from mechanism, graph, operators and sinks.
     pub fn claim(&self) -> InferredClaim {
-        let mut because = Vec::new();
+        let mut because = Reasons::default();
         let raw = self.raw_state_level(&mut because);
         let state = self.effective_state_level(raw, &mut because);
         let sinks = self.sink_claims(raw, state, &mut because);
-        InferredClaim { state, sinks, because }
+        InferredClaim { state, sinks, because: because.weakest_first() }
     }
 
     /// How often a record may reach an operator's state.
-    fn raw_state_level(&self, because: &mut Vec<String>) -> Level {
+    fn raw_state_level(&self, because: &mut Reasons) -> Level {
         match self.config.mechanism {
             Mechanism::None => {
                 because.push(
+                    Level::AtMostOnce,
                     "no checkpoints are taken: after a failure state is empty and nothing is \
-                     replayed"
-                        .to_owned(),
+                     replayed",
                 );
                 Level::AtMostOnce
             }
             Mechanism::Tracked => match self.first_with_several_inputs() {
                 Some(task) => {
-                    because.push(format!(
+                    let reason = format!(
                         "tracked barriers do not block: {} has several input channels, so records \
                          behind the barrier of one can be in the snapshot and are replayed as well",
                         self.graph.task_name(task)
-                    ));
+                    );
+                    because.push(Level::AtLeastOnce, reason);
                     Level::AtLeastOnce
                 }
                 None => {
                     because.push(
+                        Level::ExactlyOnce,
                         "no task has more than one input channel, so tracked barriers cut exactly \
-                         (rule 13)"
-                            .to_owned(),
+                         (rule 13)",
                     );
                     Level::ExactlyOnce
                 }
             },
             Mechanism::Aligned => {
-                because.push("aligned barriers cut exactly, and sources replay".to_owned());
+                because
+                    .push(Level::ExactlyOnce, "aligned barriers cut exactly, and sources replay");
                 Level::ExactlyOnce
             }
         }
@@ -87,7 +109,7 @@ impl Job {
     }
 
     /// Idempotent state is right however often a record reaches it.
-    fn effective_state_level(&self, raw: Level, because: &mut Vec<String>) -> Level {
+    fn effective_state_level(&self, raw: Level, because: &mut Reasons) -> Level {
         if raw != Level::AtLeastOnce {
             return raw;
         }
@@ -97,16 +119,16 @@ impl Job {
             Some(_) => raw,
             None => {
                 because.push(
+                    Level::ExactlyOnce,
                     "every stateful operator is idempotent: exactly-once effect from \
-                     at-least-once"
-                        .to_owned(),
+                     at-least-once",
                 );
                 Level::ExactlyOnce
             }
         }
     }
 
-    fn sink_claims(&self, raw: Level, state: Level, because: &mut Vec<String>) -> Vec<SinkClaim> {
+    fn sink_claims(&self, raw: Level, state: Level, because: &mut Reasons) -> Vec<SinkClaim> {
         let vertices = self.vertices.iter().enumerate();
         let sinks = vertices.filter_map(|(id, vertex)| Some((id, vertex.sink.as_ref()?)));
         sinks
@@ -126,7 +148,7 @@ impl Job {
         contract: SinkContract,
         raw: Level,
         state: Level,
-        because: &mut Vec<String>,
+        because: &mut Reasons,
     ) -> Option<Level> {
         let (level, reason) = match contract {
             SinkContract::Discard => (None, "writes nothing"),
@@ -145,7 +167,7 @@ impl Job {
                 (Some(raw), "is two-phase: it shows exactly what completed checkpoints cover")
             }
         };
-        because.push(format!("sink '{uid}' {reason}"));
+        because.push(level.unwrap_or(Level::ExactlyOnce), format!("sink '{uid}' {reason}"));
         level
     }
 }

@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use cofferdam::connector::memory::Numbers;
 use cofferdam::job::Job;
+use cofferdam::state::codec::DecodeError;
 
 use crate::jobs::ends::{Ends, Watched, builder};
 #[cfg(feature = "cli")]
 use crate::jobs::files::{FileJob, Files, IntoFolder};
 use crate::jobs::parameters::parse_count;
+use crate::jobs::row::encoded_json;
 use crate::jobs::{BuiltinJob, Case, CaseData, CaseInput, JobError, Parameter, Setup};
 use crate::reference::running::RunningReference;
 use crate::workload::splitmix64;
@@ -31,6 +33,10 @@ impl BuiltinJob for KeyedCount {
             Parameter { flag: "records", default: "1M", help: "how many numbers are generated" },
             Parameter { flag: "keys", default: "100k", help: "how many keys they are spread over" },
         ]
+    }
+
+    fn row_json(&self, _uid: &str, row: &[u8]) -> Result<Vec<u8>, DecodeError> {
+        encoded_json::<(u64, u64)>(row)
     }
 
     /// A case has at most an eighth as many keys as records, so that keys come again.

@@ -1,11 +1,13 @@
 //! From lines of text to records: the formats that the jobs read, and the fields that they name.
 
+use std::fmt;
+
 use crate::dice::{Dice, Purpose};
 use crate::jobs::{CaseData, JobError};
 
 /// What the lines of a file are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Format {
+pub enum Format {
     /// Each line is one field.
     Text,
     /// A header names the columns; these are the fields, in this order.
@@ -29,6 +31,17 @@ pub(crate) struct Layout {
 }
 
 impl Format {
+    /// The numbers of those of `lines` that hold a record, in order: what rows call its offset.
+    pub fn record_lines(self, lines: &[String]) -> Vec<u64> {
+        let skips_blank = match self {
+            Self::Text => false,
+            Self::Csv(_) | Self::Ndjson => true,
+        };
+        let body = (0..).zip(lines).skip(usize::from(self.has_header()));
+        let records = body.filter(|(_, line)| !(skips_blank && line.trim().is_empty()));
+        records.map(|(number, _)| number).collect()
+    }
+
     /// Whether the first line of a file names columns.
     pub(crate) const fn has_header(self) -> bool {
         matches!(self, Self::Csv(_))
@@ -50,6 +63,16 @@ impl Format {
                 let columns = wanted.iter().map(find).collect::<Result<_, _>>()?;
                 Ok(Layout { columns: Some(columns), skips_blank: true })
             }
+        }
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text => f.pad("text lines"),
+            Self::Csv(columns) => write!(f, "CSV rows {}", columns.join(",")),
+            Self::Ndjson => f.pad("NDJSON"),
         }
     }
 }

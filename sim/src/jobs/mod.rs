@@ -24,13 +24,14 @@ use cofferdam::element::Record;
 use cofferdam::guarantee::SinkContract;
 use cofferdam::id::VertexId;
 use cofferdam::job::{GraphError, Job};
-use cofferdam::state::codec;
+use cofferdam::state::codec::{self, DecodeError};
 use cofferdam::state::key_group::KeyGroupCount;
 
 use crate::reference::Reference;
 
 #[cfg(feature = "cli")]
 pub use files::{FileJob, Files};
+pub use lines::Format;
 pub use parameters::{Parameter, Parameters, parse_count, parse_duration};
 
 /// A job that every command knows by name.
@@ -45,6 +46,17 @@ pub trait BuiltinJob: Sync {
     fn parameters(&self) -> &'static [Parameter] {
         &[]
     }
+
+    /// What its input files hold; none if it makes its own input.
+    fn reads(&self) -> Option<Format> {
+        None
+    }
+
+    /// The JSON of a row of the sink `uid`, given in the checkpoint encoding.
+    ///
+    /// # Errors
+    /// If the bytes are no row of that sink.
+    fn row_json(&self, uid: &str, row: &[u8]) -> Result<Vec<u8>, DecodeError>;
 
     /// The job over an input in memory, with its reference.
     ///

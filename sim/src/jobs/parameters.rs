@@ -52,6 +52,11 @@ impl Parameters {
         Ok(parameters)
     }
 
+    /// Every parameter and its value.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.values.iter().map(|(flag, value)| (*flag, value.as_str()))
+    }
+
     /// The text of a parameter.
     ///
     /// # Panics

@@ -9,13 +9,13 @@ use cofferdam::operator::Emit;
 use cofferdam::operator::chain::{Pass, Segment};
 use cofferdam::operator::keyed::{KeyedContext, KeyedProcess};
 use cofferdam::operator::stateless::FlatMap;
-use cofferdam::state::codec;
+use cofferdam::state::codec::{self, DecodeError};
 
 use crate::dice::{Dice, Purpose};
 use crate::jobs::ends::{Ends, Watched, builder};
 #[cfg(feature = "cli")]
 use crate::jobs::files::{FileJob, Files};
-use crate::jobs::row::{JsonObject, Row, json_field};
+use crate::jobs::row::{JsonObject, Row, encoded_json, json_field};
 use crate::jobs::{BuiltinJob, Case, CaseData, CaseInput, JobError, Setup};
 use crate::reference::random_graph::RandomGraphReference;
 use crate::workload::plan::{Change, Exit, Item, KeyRule, KeyedStep, Plan, Step, items};
@@ -30,6 +30,10 @@ impl BuiltinJob for RandomGraph {
 
     fn about(&self) -> &'static str {
         "counts over operators and edges that are drawn from the seed"
+    }
+
+    fn row_json(&self, _uid: &str, row: &[u8]) -> Result<Vec<u8>, DecodeError> {
+        encoded_json::<Item>(row)
     }
 
     fn case(&self, data: &CaseData, setup: &Setup) -> Result<Case, JobError> {

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use cofferdam::element::Record;
-use cofferdam::state::codec;
+use cofferdam::state::codec::{self, DecodeError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -26,6 +26,13 @@ pub trait Row: Record {
     fn checksum(&self) -> u64 {
         codec::encode(self).iter().fold(0, |sum, byte| splitmix64(sum ^ u64::from(*byte)))
     }
+}
+
+/// The JSON of a row in the checkpoint encoding.
+pub(crate) fn encoded_json<R: Row>(row: &[u8]) -> Result<Vec<u8>, DecodeError> {
+    let mut json = Vec::new();
+    codec::decode::<R>(row)?.write_json(&mut json);
+    Ok(json)
 }
 
 /// A field of a JSON object as people write it: texts without quotes.

@@ -15,13 +15,14 @@ use cofferdam::operator::Emit;
 use cofferdam::operator::chain::Segment;
 use cofferdam::operator::keyed::{KeyedContext, KeyedProcess};
 use cofferdam::operator::source::Source;
+use cofferdam::state::codec::DecodeError;
 
 use crate::dice::{Dice, Purpose};
 use crate::jobs::ends::{Ends, Watched, builder};
 #[cfg(feature = "cli")]
 use crate::jobs::files::{FieldParser, FileJob, Files, IntoFolder};
-use crate::jobs::lines::{ReadsLines, cycle_lines};
-use crate::jobs::row::Entry;
+use crate::jobs::lines::{Format, ReadsLines, cycle_lines};
+use crate::jobs::row::{Entry, encoded_json};
 use crate::jobs::{BuiltinJob, Case, CaseData, CaseInput, JobError, Parameter, Setup};
 use crate::reference::Reference;
 
@@ -84,6 +85,14 @@ impl<J: Running> BuiltinJob for J {
 
     fn parameters(&self) -> &'static [Parameter] {
         J::PARAMETERS
+    }
+
+    fn reads(&self) -> Option<Format> {
+        Some(J::FORMAT)
+    }
+
+    fn row_json(&self, _uid: &str, row: &[u8]) -> Result<Vec<u8>, DecodeError> {
+        encoded_json::<Entry<J::Kept>>(row)
     }
 
     fn case(&self, data: &CaseData, setup: &Setup) -> Result<Case, JobError> {

@@ -126,7 +126,12 @@ impl Lineage {
         (0..records.len()).map(&mut name).collect()
     }
 
-    pub(super) fn sink_origins(&mut self, plan: &Plan, task: &Task, records: &Batch) -> Vec<Origin> {
+    pub(super) fn sink_origins(
+        &mut self,
+        plan: &Plan,
+        task: &Task,
+        records: &Batch,
+    ) -> Vec<Origin> {
         self.origins(plan, task, SINK, records)
     }
 }

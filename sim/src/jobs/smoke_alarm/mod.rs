@@ -13,6 +13,7 @@ use cofferdam::job::Job;
 use cofferdam::operator::source::Source;
 #[cfg(feature = "cli")]
 use cofferdam::operator::source::{Fetch, SourceError};
+use cofferdam::state::codec::DecodeError;
 
 use crate::dice::{Dice, Purpose};
 use crate::jobs::ends::{Ends, Watched, builder};
@@ -20,6 +21,7 @@ use crate::jobs::ends::{Ends, Watched, builder};
 use crate::jobs::files::{FieldParser, FileJob, Files, IntoFolder};
 use crate::jobs::lines::{Format, ReadsLines, cycle_lines};
 use crate::jobs::parameters::parse_duration;
+use crate::jobs::row::encoded_json;
 use crate::jobs::seconds::Seconds;
 use crate::jobs::{BuiltinJob, Case, CaseData, CaseInput, JobError, Parameter, Setup};
 use crate::reference::smoke_alarm::SmokeAlarmReference;
@@ -52,6 +54,17 @@ impl BuiltinJob for SmokeAlarm {
                        nothing is decided before the end of input",
             },
         ]
+    }
+
+    fn reads(&self) -> Option<Format> {
+        Some(Self::FORMAT)
+    }
+
+    fn row_json(&self, uid: &str, row: &[u8]) -> Result<Vec<u8>, DecodeError> {
+        match uid {
+            "expired" => encoded_json::<Expired>(row),
+            _ => encoded_json::<Alarm>(row),
+        }
     }
 
     fn case(&self, data: &CaseData, setup: &Setup) -> Result<Case, JobError> {

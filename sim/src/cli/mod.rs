@@ -1,0 +1,66 @@
+//! The command line: what users type, what they see, and the exit code. Each command is a file; it
+//! returns how it ended, and nothing but `main` ends the process, except for a second Ctrl-C.
+#![expect(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "people wait in real time, and torture kills at real moments"
+)]
+
+mod analyze;
+mod exit;
+mod folder;
+mod graph;
+mod jobs;
+mod mode;
+mod output;
+mod run;
+mod signals;
+mod values;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use exit::Failure;
+use output::{Console, ConsoleArgs};
+
+pub use exit::Exit;
+
+/// A stream engine with checkpoint barriers, and the simulator that tries to refute what it claims.
+#[derive(Debug, Parser)]
+#[command(name = "cofferdam", version, propagate_version = true, max_term_width = 100)]
+struct Cli {
+    #[command(flatten)]
+    console: ConsoleArgs,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Jobs(jobs::JobsArgs),
+    Analyze(analyze::AnalyzeArgs),
+    Run(run::RunArgs),
+}
+
+impl Command {
+    fn execute(&self, console: &Console) -> Result<Exit, Failure> {
+        match self {
+            Self::Jobs(args) => jobs::jobs(args, console),
+            Self::Analyze(args) => analyze::analyze(args, console),
+            Self::Run(args) => run::run(args, console),
+        }
+    }
+}
+
+/// Reads the command line, does what it says, and returns the exit code.
+pub fn main() -> ExitCode {
+    signals::exit_on_panic();
+    let cli = Cli::parse();
+    let console = Console::new(&cli.console);
+    let exit = cli.command.execute(&console).unwrap_or_else(|failure| {
+        console.fail(&failure);
+        failure.exit
+    });
+    exit.into()
+}

@@ -1,0 +1,109 @@
+//! The flags that name a mode, and what they come to together.
+
+use std::fmt;
+
+use clap::Args;
+use cofferdam::config::JobConfig;
+use cofferdam::guarantee::{Guarantee, Mechanism, SinkContract};
+use cofferdam::job::Job;
+
+use crate::cli::exit::Failure;
+use crate::cli::values::{positive_size, word};
+use crate::jobs::{BuiltinJob, CaseData, JobError, Parameters, Setup, Shape};
+
+/// The flags.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Mode")]
+pub(crate) struct ModeArgs {
+    /// How often each source record may count
+    #[arg(long, value_name = "LEVEL", value_parser = word::<Guarantee>(), default_value = "exactly-once")]
+    guarantee: Guarantee,
+    /// How the guarantee is reached [default: the guarantee's own]
+    #[arg(long, value_parser = word::<Mechanism>(), hide_default_value = true)]
+    mechanism: Option<Mechanism>,
+    /// What the sinks promise about their writes [default: two-phase for exactly-once, else plain]
+    #[arg(long, value_parser = word::<SinkContract>())]
+    sink: Option<SinkContract>,
+    /// Subtasks of each operator
+    #[arg(long, value_name = "N", value_parser = positive_size, default_value = "2")]
+    pub(crate) parallelism: usize,
+}
+
+/// A guarantee with how it is reached and what the sinks promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mode {
+    pub(crate) guarantee: Guarantee,
+    pub(crate) mechanism: Mechanism,
+    pub(crate) sink: SinkContract,
+}
+
+impl ModeArgs {
+    /// The mode, with the defaults of the guarantee; `command` is the one that asks.
+    pub(crate) fn mode(&self, command: &str) -> Result<Mode, Failure> {
+        let guarantee = self.guarantee;
+        let mode = Mode {
+            guarantee,
+            mechanism: self.mechanism.unwrap_or(guarantee.default_mechanism()),
+            sink: self.sink.unwrap_or(guarantee.default_sink()),
+        };
+        match mode.refusal() {
+            Some(reason) => Err(Failure::usage(command, reason)),
+            None => Ok(mode),
+        }
+    }
+}
+
+impl Mode {
+    /// Every mode that exists.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        let mechanisms = Guarantee::ALL
+            .iter()
+            .flat_map(|guarantee| Mechanism::ALL.iter().map(|mechanism| (*guarantee, *mechanism)));
+        let modes = mechanisms.flat_map(|(guarantee, mechanism)| {
+            SinkContract::ALL.iter().map(move |sink| Self { guarantee, mechanism, sink: *sink })
+        });
+        modes.filter(|mode| mode.refusal().is_none())
+    }
+
+    /// Why the parts do not go together, if they do not.
+    fn refusal(self) -> Option<String> {
+        let Self { guarantee, mechanism, sink } = self;
+        if mechanism.guarantee() != guarantee {
+            return Some(format!(
+                "--mechanism {mechanism} reaches {}, not {guarantee}: leave it out or add \
+                 --guarantee {}",
+                mechanism.guarantee(),
+                mechanism.guarantee()
+            ));
+        }
+        if sink == SinkContract::TwoPhase && !mechanism.takes_checkpoints() {
+            return Some(format!(
+                "--sink {sink} commits when a checkpoint completes, and --mechanism {mechanism} \
+                 takes none: use --sink plain or a stronger --guarantee"
+            ));
+        }
+        None
+    }
+
+    /// How a job is put together in this mode.
+    pub(crate) fn setup(self, parallelism: usize, parameters: Parameters) -> Setup {
+        Setup {
+            shape: Shape { parallelism, key_groups: None },
+            sink: self.sink,
+            config: JobConfig { mechanism: self.mechanism, ..JobConfig::default() },
+            parameters,
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {}, {}", self.guarantee, self.mechanism, self.sink)
+    }
+}
+
+/// The job over a few drawn records: enough to look at its graph.
+pub(crate) fn sample(job: &dyn BuiltinJob, setup: &Setup, seed: u64) -> Result<Job, JobError> {
+    let data = CaseData { seed, records: 16, lines: None };
+    Ok(job.case(&data, setup)?.job)
+}

@@ -1,0 +1,230 @@
+//! `run`: a job on the real engine, over real files.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use cofferdam::config::JobConfig;
+use cofferdam::coordinator::CoordinatorNote;
+use cofferdam::guarantee::{Guarantee, Mechanism, SinkContract};
+use cofferdam::runtime::{
+    self, CheckpointStore, FileStore, MemoryStore, Resume, RunEvent, RunOptions, RunReport,
+};
+use indicatif::ProgressBar;
+use serde::Serialize;
+
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::folder::{self, Description};
+use crate::cli::mode::{Mode, ModeArgs};
+use crate::cli::output::{Console, grouped, seconds};
+use crate::cli::signals::stop_flag;
+use crate::cli::values::{JobParameters, find_job, interval, positive, positive_size};
+use crate::jobs::{FileJob, Files, Setup};
+
+/// Run a job on the real engine
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// The job
+    job: String,
+    /// What it reads, file after file
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    input: Vec<PathBuf>,
+    /// The folder that its sinks write into
+    #[arg(long, value_name = "DIR")]
+    output: PathBuf,
+    /// Where to begin: latest (if there is one), never (at the start of the input), or a checkpoint's folder
+    #[arg(long, value_name = "WHERE", value_parser = resume, default_value = "latest")]
+    resume: Resume,
+    /// How many records all sources together may read in a second
+    #[arg(long, value_name = "N", value_parser = positive)]
+    rate: Option<u64>,
+    /// Threads that run tasks [default: one for each core]
+    #[arg(long, value_name = "N", value_parser = positive_size)]
+    workers: Option<usize>,
+    /// Let each line say which source record it comes from
+    #[arg(long, hide = true)]
+    origins: bool,
+    #[command(flatten)]
+    mode: ModeArgs,
+    #[command(flatten)]
+    checkpoints: CheckpointArgs,
+    #[command(flatten)]
+    parameters: JobParameters,
+}
+
+/// When checkpoints are taken and where they go.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Checkpoints")]
+struct CheckpointArgs {
+    /// The time between two checkpoints
+    #[arg(long, value_name = "DURATION", value_parser = interval, default_value = "1s")]
+    checkpoint_interval: Duration,
+    /// Their folder [default: OUTPUT/.checkpoints]
+    #[arg(long, value_name = "DIR")]
+    checkpoints: Option<PathBuf>,
+    /// How many complete ones are kept
+    #[arg(long, value_name = "N", value_parser = positive_size, default_value = "1")]
+    retain: usize,
+    /// Where they lie: in memory they are gone with the process
+    #[arg(long, value_enum, default_value_t = Backend::Fs)]
+    backend: Backend,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Backend {
+    Memory,
+    Fs,
+}
+
+#[derive(Serialize)]
+struct Summary {
+    schema: &'static str,
+    job: &'static str,
+    guarantee: Guarantee,
+    mechanism: Mechanism,
+    sink: SinkContract,
+    records_in: u64,
+    records_out: u64,
+    checkpoints: u64,
+    restarts: u64,
+    wall_s: f64,
+    records_per_s: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    checksum: Option<u64>,
+}
+
+pub(crate) fn run(args: &RunArgs, console: &Console) -> Result<Exit, Failure> {
+    let job = find_job("run", &args.job)?;
+    let mode = args.mode.mode("run")?;
+    let parameters = args.parameters.of(job)?;
+    let described = Description::new(job, mode, args.mode.parallelism, &parameters, &args.input);
+    let setup = mode.setup(args.mode.parallelism, parameters);
+    let config = JobConfig {
+        checkpoint_interval: args.checkpoints.checkpoint_interval,
+        checkpoints_retained: args.checkpoints.retain,
+        ..setup.config.clone()
+    };
+    let files =
+        Files { inputs: args.input.clone(), output: args.output.clone(), origins: args.origins };
+    let built = job.over_files(&files, &Setup { config, ..setup })?;
+    let stop = stop_flag()?;
+    let progress = console.spinner();
+    let options = RunOptions {
+        workers: args.workers.unwrap_or(RunOptions::default().workers),
+        store: args.store(&described)?,
+        resume: args.resume.clone(),
+        records_per_second: args.rate,
+        observer: observer(console, progress.clone()),
+        stop,
+    };
+    let report = runtime::run(&built.job, options);
+    progress.finish_and_clear();
+    tell(&summary(job.name(), mode, &report?, &built), console);
+    Ok(Exit::Done)
+}
+
+impl RunArgs {
+    /// The store, after a look at whether this run may go on from what lies there.
+    fn store(&self, described: &Description) -> Result<Arc<dyn CheckpointStore>, Failure> {
+        let folder = match (self.checkpoints.backend, &self.checkpoints.checkpoints) {
+            (Backend::Memory, _) => {
+                folder::refuse_old_output(&self.output)?;
+                return Ok(Arc::new(MemoryStore::new()));
+            }
+            (Backend::Fs, Some(folder)) => folder.clone(),
+            (Backend::Fs, None) => self.output.join(".checkpoints"),
+        };
+        let store = FileStore::open(&folder)?;
+        folder::settle(&folder, &self.output, &self.resume, described)?;
+        Ok(Arc::new(store))
+    }
+}
+
+fn resume(text: &str) -> Result<Resume, String> {
+    match text {
+        "latest" => Ok(Resume::Latest),
+        "never" => Ok(Resume::Never),
+        path => Ok(Resume::From(PathBuf::from(path))),
+    }
+}
+
+/// Shows how far the run has come, and says aloud what fails.
+fn observer(console: &Console, progress: ProgressBar) -> Box<dyn FnMut(RunEvent<'_>)> {
+    let console = *console;
+    let mut checkpoints = 0_u64;
+    Box::new(move |event| match event {
+        RunEvent::Progress { records_in, records_out } => progress.set_message(format!(
+            "{} records in, {} out, {checkpoints} checkpoints",
+            grouped(records_in),
+            grouped(records_out)
+        )),
+        RunEvent::Note(note) => {
+            checkpoints += u64::from(matches!(note, CoordinatorNote::CheckpointCompleted { .. }));
+            progress.suspend(|| tell_note(&console, note));
+        }
+    })
+}
+
+fn tell_note(console: &Console, note: &CoordinatorNote) {
+    match note {
+        CoordinatorNote::CheckpointTriggered(_) => {}
+        CoordinatorNote::CheckpointCompleted { checkpoint, duration, finished } => {
+            let end = if *finished { ", it covers the end of the input" } else { "" };
+            console.explain(format!("{checkpoint} is complete after {duration:.1?}{end}"));
+        }
+        CoordinatorNote::CheckpointAborted { checkpoint, reason } => {
+            console.explain(format!("{checkpoint} was aborted: {reason}"));
+        }
+        CoordinatorNote::AttemptNotStored { attempt, text } => {
+            console.note(format!("the number of attempt {attempt} could not be stored: {text}"));
+        }
+        CoordinatorNote::AttemptFailed { attempt, cause } => {
+            console.note(format!("attempt {attempt} failed: {cause}"));
+        }
+        CoordinatorNote::Restarting { delay, from, .. } => {
+            let from = from.map_or("the start".to_owned(), |checkpoint| checkpoint.to_string());
+            console.note(format!("restarting from {from} in {delay:?}"));
+        }
+    }
+}
+
+fn summary(job: &'static str, mode: Mode, report: &RunReport, built: &FileJob) -> Summary {
+    let checksum = built.checksums.iter().map(|checksum| checksum()).reduce(u64::wrapping_add);
+    let wall_s = report.wall.as_secs_f64();
+    Summary {
+        schema: "cofferdam.run/1",
+        job,
+        guarantee: mode.guarantee,
+        mechanism: mode.mechanism,
+        sink: mode.sink,
+        records_in: report.records_in,
+        records_out: report.records_out,
+        checkpoints: report.checkpoints.count,
+        restarts: report.restarts,
+        wall_s: seconds(report.wall),
+        records_per_s: (report.records_in as f64 / wall_s.max(1e-9)).round(),
+        checksum,
+    }
+}
+
+fn tell(summary: &Summary, console: &Console) {
+    if console.is_json() {
+        return console.row(summary);
+    }
+    let Summary { job, guarantee, mechanism, sink, checkpoints, restarts, wall_s, .. } = summary;
+    console.say(format!("{}  {guarantee}, {mechanism}, {sink}", console.paint.bold(job)));
+    console.say(format!(
+        "  {} records in, {} out, in {wall_s} s ({} a second)",
+        grouped(summary.records_in),
+        grouped(summary.records_out),
+        grouped(summary.records_per_s as u64)
+    ));
+    console.say(format!("  {checkpoints} checkpoints, {restarts} restarts"));
+    if let Some(checksum) = summary.checksum {
+        console.say(format!("  checksum {checksum}"));
+    }
+    if summary.records_in == 0 {
+        console.say("  nothing was left to do: an earlier run has read all the input");
+    }
+}

@@ -1,0 +1,168 @@
+//! How the values of flags are read, the same for every command.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+use cofferdam::guarantee::{Guarantee, Level, Mechanism, SinkContract};
+
+use crate::cli::exit::Failure;
+use crate::jobs::{self, BuiltinJob, Parameters, parse_count, parse_duration};
+
+/// A closed list of words, as the engine knows it.
+pub(crate) trait Words: FromStr + Clone + Send + Sync + 'static {
+    /// The words.
+    fn words() -> Vec<&'static str>;
+}
+
+macro_rules! words {
+    ($($name:ty),+) => {
+        $(impl Words for $name {
+            fn words() -> Vec<&'static str> {
+                Self::ALL.iter().map(|value| value.word()).collect()
+            }
+        })+
+    };
+}
+
+words!(Guarantee, Mechanism, SinkContract, Level);
+
+/// Reads one of the words of `T`; help and errors list them.
+pub(crate) fn word<T: Words>() -> impl TypedValueParser<Value = T> {
+    PossibleValuesParser::new(T::words())
+        .map(|word| word.parse().ok().expect("only words of the list come through"))
+}
+
+/// Reads a seed: decimal, or hexadecimal behind `0x`.
+pub(crate) fn seed(text: &str) -> Result<u64, String> {
+    let seed = match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    seed.map_err(|_| "not a seed such as 7 or 0x1f, below 2^64".to_owned())
+}
+
+/// Reads a duration.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    parse_duration(text)
+}
+
+/// Reads a duration that is not zero.
+pub(crate) fn interval(text: &str) -> Result<Duration, String> {
+    match parse_duration(text)? {
+        Duration::ZERO => Err("it must be longer than nothing".to_owned()),
+        interval => Ok(interval),
+    }
+}
+
+/// Reads a count of at least one.
+pub(crate) fn positive(text: &str) -> Result<u64, String> {
+    match parse_count(text)? {
+        0 => Err("it must be at least 1".to_owned()),
+        count => Ok(count),
+    }
+}
+
+/// Reads a count of things that are kept in memory, at least one.
+pub(crate) fn positive_size(text: &str) -> Result<usize, String> {
+    usize::try_from(positive(text)?).map_err(|_| "too many for this machine".to_owned())
+}
+
+/// The built-in job with this name.
+pub(crate) fn find_job(command: &str, name: &str) -> Result<&'static dyn BuiltinJob, Failure> {
+    jobs::find(name).ok_or_else(|| {
+        let names: Vec<_> = jobs::all().iter().map(|job| job.name()).collect();
+        Failure::usage(command, format!("no job '{name}': it is one of {}", names.join(", ")))
+    })
+}
+
+/// The parameters of all jobs as flags; which ones belong to the job is checked when it is known.
+#[derive(Clone, Debug)]
+pub(crate) struct JobParameters(Vec<(&'static str, String)>);
+
+impl JobParameters {
+    /// What was given, for `job`.
+    pub(crate) fn of(&self, job: &dyn BuiltinJob) -> Result<Parameters, Failure> {
+        let given = self.0.iter().map(|(flag, value)| (*flag, value.as_str()));
+        Ok(Parameters::given(job, given)?)
+    }
+
+    /// What was given, as words of a command line.
+    pub(crate) fn words(&self) -> impl Iterator<Item = String> {
+        self.0.iter().flat_map(|(flag, value)| [format!("--{flag}"), value.clone()])
+    }
+}
+
+/// Each flag once, with its help: whose it is, what for, and the default.
+fn job_flags() -> Vec<(&'static str, String)> {
+    let mut flags: Vec<(&'static str, String)> = Vec::new();
+    for job in jobs::all() {
+        for known in job.parameters() {
+            let help = format!("{}: {} [default: {}]", job.name(), known.help, known.default);
+            match flags.iter_mut().find(|(flag, _)| *flag == known.flag) {
+                Some((_, text)) => *text = format!("{text}; {help}"),
+                None => flags.push((known.flag, help)),
+            }
+        }
+    }
+    flags
+}
+
+impl FromArgMatches for JobParameters {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let given = job_flags().into_iter().filter_map(|(flag, _)| {
+            matches.get_one::<String>(flag).map(|value| (flag, value.clone()))
+        });
+        Ok(Self(given.collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for JobParameters {
+    fn augment_args(command: Command) -> Command {
+        let flags = job_flags().into_iter().map(|(flag, help)| {
+            let arg = Arg::new(flag).long(flag).value_name("VALUE").help(help);
+            arg.allow_negative_numbers(true).help_heading("Parameters of the jobs")
+        });
+        command.args(flags)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_are_decimal_or_hexadecimal() {
+        assert_eq!(seed("18446744073709551615"), Ok(u64::MAX));
+        assert_eq!(seed("0xff"), Ok(255));
+        for bad in ["", "0x", "-1", "ff", "18446744073709551616"] {
+            assert!(seed(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_must_not_be_zero_is_refused() {
+        assert_eq!(positive("10k"), Ok(10_000));
+        assert!(positive("0").is_err() && interval("0s").is_err());
+        assert_eq!(duration("0s"), Ok(Duration::ZERO));
+    }
+
+    #[test]
+    fn the_flags_of_jobs_are_unique() {
+        let mut flags: Vec<_> = job_flags().into_iter().map(|(flag, _)| flag).collect();
+        let all = flags.len();
+        flags.sort_unstable();
+        flags.dedup();
+        assert_eq!(flags.len(), all);
+    }
+}
