@@ -92,7 +92,7 @@ fn matrix(
             (row.sink.word(), Paint::plain),
             painted_level(Some(row.claim.state)),
             painted_level(row.claim.output),
-            (row.because.first().map_or("", |reason| reason.as_str()), Paint::dim),
+            (row.weakest_link(), Paint::dim),
         ];
         table.row(console.paint, cells);
     }
@@ -126,6 +126,12 @@ fn painted_level(level: Option<Level>) -> (&'static str, Painted) {
 }
 
 impl ClaimRow {
+    /// The first reason in short: what stands before its colon.
+    fn weakest_link(&self) -> &str {
+        let reason = self.because.first().map_or("", String::as_str);
+        reason.split(':').next().unwrap_or(reason)
+    }
+
     fn of(job: &'static dyn BuiltinJob, mode: Mode, args: &AnalyzeArgs) -> Result<Self, Failure> {
         let setup = mode.setup(args.mode.parallelism, Parameters::of(job));
         let inferred = sample(job, &setup, args.seed)?.claim();

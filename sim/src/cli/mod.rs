@@ -15,6 +15,7 @@ mod mode;
 mod output;
 mod run;
 mod signals;
+mod torture;
 mod values;
 
 use std::process::ExitCode;
@@ -41,6 +42,7 @@ enum Command {
     Jobs(jobs::JobsArgs),
     Analyze(analyze::AnalyzeArgs),
     Run(run::RunArgs),
+    Torture(torture::TortureArgs),
 }
 
 impl Command {
@@ -49,6 +51,7 @@ impl Command {
             Self::Jobs(args) => jobs::jobs(args, console),
             Self::Analyze(args) => analyze::analyze(args, console),
             Self::Run(args) => run::run(args, console),
+            Self::Torture(args) => torture::torture(args, console),
         }
     }
 }

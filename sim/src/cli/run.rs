@@ -72,7 +72,7 @@ struct CheckpointArgs {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Backend {
+pub(crate) enum Backend {
     Memory,
     Fs,
 }
@@ -220,7 +220,7 @@ fn tell(summary: &Summary, console: &Console) {
         grouped(summary.records_out),
         grouped(summary.records_per_s as u64)
     ));
-    console.say(format!("  {checkpoints} checkpoints, {restarts} restarts"));
+    console.say(format!("  checkpoints: {checkpoints}, restarts: {restarts}"));
     if let Some(checksum) = summary.checksum {
         console.say(format!("  checksum {checksum}"));
     }
