@@ -1,6 +1,6 @@
 //! Whole jobs on the threaded runtime: real threads, real files. Nothing here depends on how fast
 //! anything is.
-#![expect(clippy::disallowed_types, reason = "files and flags of a real run")]
+#![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 mod support;
 

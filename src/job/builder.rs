@@ -1,5 +1,9 @@
 //! The typed builder: a chain of calls from sources to sinks. Types are checked by the compiler, the
 //! rest by [`JobBuilder::build`].
+#![expect(
+    clippy::type_complexity,
+    reason = "a chain's type names its operators: they are one loop"
+)]
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
