@@ -36,7 +36,7 @@ pub struct Origin {
 }
 
 /// An event and when it happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Traced {
     /// When.
     pub at: Instant,
@@ -98,7 +98,7 @@ pub enum Window {
 }
 
 /// One thing that happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TraceEvent {
     /// An attempt began, from a checkpoint or from the start.
     Deployed {

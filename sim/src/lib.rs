@@ -1,5 +1,7 @@
 //! The deterministic simulator of cofferdam, its judges, and the built-in jobs they are tried on.
 
+pub mod campaign;
+pub mod check;
 pub mod decide;
 pub mod dice;
 pub mod external;
@@ -11,6 +13,9 @@ pub mod options;
 pub mod oracle;
 pub mod queue;
 pub mod reference;
+pub mod run;
+pub mod scenario;
 pub mod store;
+pub mod story;
 pub mod workload;
 pub mod world;

@@ -7,6 +7,8 @@ use cofferdam::connector::memory::Numbers;
 use cofferdam::job::Job;
 
 use crate::jobs::ends::{Ends, Watched, builder};
+#[cfg(feature = "cli")]
+use crate::jobs::files::{FileJob, Files, IntoFolder};
 use crate::jobs::parameters::parse_count;
 use crate::jobs::{BuiltinJob, Case, CaseData, CaseInput, JobError, Parameter, Setup};
 use crate::reference::running::RunningReference;
@@ -41,6 +43,18 @@ impl BuiltinJob for KeyedCount {
         let inputs = CaseInput::of(&job, vec![numbers]);
         Ok(Case { job, reference, inputs })
     }
+
+    #[cfg(feature = "cli")]
+    fn over_files(&self, files: &Files, setup: &Setup) -> Result<FileJob, JobError> {
+        files.refuse_inputs()?;
+        let records = setup.parameters.read("records", |text| match parse_count(text)? {
+            records if records <= RECORDS_MAX => Ok(records),
+            _ => Err(format!("at most {RECORDS_MAX}, so that no sum overflows")),
+        })?;
+        let ends = IntoFolder::new(files, setup.sink);
+        let job = graph(Numbers::up_to(records), keys(setup)?, &ends, setup)?;
+        Ok(ends.finish(job))
+    }
 }
 
 fn graph(source: Numbers, keys: u64, ends: &impl Ends, setup: &Setup) -> Result<Job, JobError> {
@@ -60,3 +74,7 @@ fn keys(setup: &Setup) -> Result<u64, JobError> {
         keys => Ok(keys),
     })
 }
+
+/// The numbers below this sum up to less than 2^63.
+#[cfg(feature = "cli")]
+const RECORDS_MAX: u64 = 1 << 32;

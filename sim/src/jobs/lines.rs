@@ -14,6 +14,12 @@ pub(crate) enum Format {
     Ndjson,
 }
 
+/// A job that reads lines.
+pub(crate) trait ReadsLines {
+    /// What its lines are.
+    const FORMAT: Format;
+}
+
 /// Where the fields of a line stand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
@@ -23,13 +29,18 @@ pub(crate) struct Layout {
 }
 
 impl Format {
-    /// The layout of a file, and how many lines its header takes; `header` is its first line.
-    pub(crate) fn layout(self, header: Option<&str>) -> Result<(Layout, usize), String> {
+    /// Whether the first line of a file names columns.
+    pub(crate) const fn has_header(self) -> bool {
+        matches!(self, Self::Csv(_))
+    }
+
+    /// The layout of a file whose first line is `header`.
+    pub(crate) fn layout(self, header: &str) -> Result<Layout, String> {
         match self {
-            Self::Text => Ok((Layout { columns: None, skips_blank: false }, 0)),
-            Self::Ndjson => Ok((Layout { columns: None, skips_blank: true }, 0)),
+            Self::Text => Ok(Layout { columns: None, skips_blank: false }),
+            Self::Ndjson => Ok(Layout { columns: None, skips_blank: true }),
             Self::Csv(wanted) => {
-                let names = split_csv(header.unwrap_or_default())?;
+                let names = split_csv(header)?;
                 let find = |name: &&str| {
                     names.iter().position(|found| found.trim() == *name).ok_or_else(|| {
                         let wanted = wanted.join(",");
@@ -37,7 +48,7 @@ impl Format {
                     })
                 };
                 let columns = wanted.iter().map(find).collect::<Result<_, _>>()?;
-                Ok((Layout { columns: Some(columns), skips_blank: true }, 1))
+                Ok(Layout { columns: Some(columns), skips_blank: true })
             }
         }
     }
@@ -74,8 +85,9 @@ pub(crate) fn cycle_lines<T>(
     parse: impl Fn(u64, &[&str]) -> Result<T, String>,
 ) -> Result<Vec<T>, JobError> {
     let at = |line: usize, reason| JobError::Input(format!("line {}: {reason}", line + 1));
-    let header = lines.first().map(String::as_str);
-    let (layout, first) = format.layout(header).map_err(|reason| at(0, reason))?;
+    let header = lines.first().map_or("", String::as_str);
+    let layout = format.layout(header).map_err(|reason| at(0, reason))?;
+    let first = usize::from(format.has_header());
     let body = lines.len() - first;
     if body == 0 {
         return Ok(Vec::new());

@@ -3,6 +3,8 @@
 //! is given.
 
 mod ends;
+#[cfg(feature = "cli")]
+mod files;
 mod keyed_count;
 mod lines;
 mod parameters;
@@ -27,6 +29,8 @@ use cofferdam::state::key_group::KeyGroupCount;
 
 use crate::reference::Reference;
 
+#[cfg(feature = "cli")]
+pub use files::{FileJob, Files};
 pub use parameters::{Parameter, Parameters, parse_count, parse_duration};
 
 /// A job that every command knows by name.
@@ -47,6 +51,14 @@ pub trait BuiltinJob: Sync {
     /// # Errors
     /// If a parameter or a line of the input is wrong, or the graph can not work.
     fn case(&self, data: &CaseData, setup: &Setup) -> Result<Case, JobError>;
+
+    /// The job over real files.
+    ///
+    /// # Errors
+    /// If a parameter is wrong, an input file is missing or not wanted, or the graph can not work.
+    /// What is wrong inside a file shows when it is read.
+    #[cfg(feature = "cli")]
+    fn over_files(&self, files: &Files, setup: &Setup) -> Result<FileJob, JobError>;
 }
 
 /// How a job is put together in one run. The mechanism stands in `config`.
@@ -103,8 +115,11 @@ pub struct CaseInput {
     pub text: Box<dyn Fn(u64) -> String + Send + Sync>,
     /// The offset of the record that stands at an encoded cursor; those behind it in the same read
     /// follow one by one.
-    pub offset_at: fn(cursor: &[u8]) -> u64,
+    pub offset_at: OffsetAt,
 }
+
+/// Tells an offset from an encoded cursor.
+pub type OffsetAt = Arc<dyn Fn(&[u8]) -> u64 + Send + Sync>;
 
 impl CaseInput {
     /// The inputs of a job whose sources read `lists`, in the order of the sources.
@@ -114,7 +129,7 @@ impl CaseInput {
             vertex: VertexId::new(vertex as u32),
             records: list.len() as u64,
             text: Box::new(move |offset| format!("{:?}", list[offset as usize])),
-            offset_at,
+            offset_at: Arc::new(offset_at),
         });
         inputs.collect()
     }
@@ -144,6 +159,9 @@ pub enum JobError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A job that runs on the simulator only.
+    #[error("job '{0}' has no input but what is drawn from a seed: it can only be simulated")]
+    SimulatedOnly(&'static str),
     /// The graph can not work.
     #[error(transparent)]
     Graph(#[from] GraphError),

@@ -13,7 +13,9 @@ use cofferdam::state::codec;
 
 use crate::dice::{Dice, Purpose};
 use crate::jobs::ends::{Ends, Watched, builder};
-use crate::jobs::row::{JsonObject, Row};
+#[cfg(feature = "cli")]
+use crate::jobs::files::{FileJob, Files};
+use crate::jobs::row::{JsonObject, Row, json_field};
 use crate::jobs::{BuiltinJob, Case, CaseData, CaseInput, JobError, Setup};
 use crate::reference::random_graph::RandomGraphReference;
 use crate::workload::plan::{Change, Exit, Item, KeyRule, KeyedStep, Plan, Step, items};
@@ -45,6 +47,11 @@ impl BuiltinJob for RandomGraph {
         let inputs = CaseInput::of(&job, lists.clone());
         Ok(Case { job, reference: Box::new(RandomGraphReference::new(plan, lists)), inputs })
     }
+
+    #[cfg(feature = "cli")]
+    fn over_files(&self, _files: &Files, _setup: &Setup) -> Result<FileJob, JobError> {
+        Err(JobError::SimulatedOnly(self.name()))
+    }
 }
 
 impl Row for Item {
@@ -55,6 +62,14 @@ impl Row for Item {
     fn write_json(&self, out: &mut Vec<u8>) {
         let key = format!("{}/{}/{}", self.source, self.offset, self.copy);
         JsonObject::begin(out).text("key", &key).field("value", &self.value).end();
+    }
+
+    fn read_json(line: &[u8]) -> Option<Self> {
+        let key = json_field(line, "key")?;
+        let mut numbers = key.split('/').map(|number| number.parse::<u64>().ok());
+        let (source, offset, copy) = (numbers.next()??, numbers.next()??, numbers.next()??);
+        let (source, copy) = (source.try_into().ok()?, copy.try_into().ok()?);
+        Some(Self { source, offset, copy, value: json_field(line, "value")?.parse().ok()? })
     }
 }
 

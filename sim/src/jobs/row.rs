@@ -2,10 +2,14 @@
 //! fixes it, integers exact, one line a row.
 
 use std::fmt::Display;
+use std::str::FromStr;
 
 use cofferdam::element::Record;
 use cofferdam::state::codec;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::workload::splitmix64;
 
 /// A row that a sink can write.
 pub trait Row: Record {
@@ -14,6 +18,21 @@ pub trait Row: Record {
 
     /// Appends the row as one JSON object, without a line end.
     fn write_json(&self, out: &mut Vec<u8>);
+
+    /// The row of a JSON object, but for its origin; `None` if it is not one of this type.
+    fn read_json(line: &[u8]) -> Option<Self>;
+
+    /// What a discarding sink adds to its checksum.
+    fn checksum(&self) -> u64 {
+        codec::encode(self).iter().fold(0, |sum, byte| splitmix64(sum ^ u64::from(*byte)))
+    }
+}
+
+/// A field of a JSON object as people write it: texts without quotes.
+pub(crate) fn json_field(line: &[u8], name: &str) -> Option<String> {
+    let object: Map<String, Value> = serde_json::from_slice(line).ok()?;
+    let field = object.get(name)?;
+    Some(field.as_str().map_or_else(|| field.to_string(), str::to_owned))
 }
 
 /// Where a row comes from, for judges outside the process: part of a row only on request.
@@ -43,7 +62,7 @@ impl<V> Entry<V> {
     }
 }
 
-impl<V: Record + Display> Row for Entry<V> {
+impl<V: Record + Display + FromStr> Row for Entry<V> {
     fn row_key(&self) -> Vec<u8> {
         codec::encode(&self.key)
     }
@@ -55,6 +74,10 @@ impl<V: Record + Display> Row for Entry<V> {
             None => object.end(),
         }
     }
+
+    fn read_json(line: &[u8]) -> Option<Self> {
+        Some(Self::new(json_field(line, "key")?, json_field(line, "value")?.parse().ok()?))
+    }
 }
 
 impl Row for (u64, u64) {
@@ -64,6 +87,15 @@ impl Row for (u64, u64) {
 
     fn write_json(&self, out: &mut Vec<u8>) {
         JsonObject::begin(out).field("key", &self.0).field("value", &self.1).end();
+    }
+
+    fn read_json(line: &[u8]) -> Option<Self> {
+        Some((json_field(line, "key")?.parse().ok()?, json_field(line, "value")?.parse().ok()?))
+    }
+
+    #[inline]
+    fn checksum(&self) -> u64 {
+        self.0 ^ self.1
     }
 }
 
@@ -139,6 +171,8 @@ mod tests {
             json(&Entry::new(String::new(), value)),
             r#"{"key":"","value":27670116110564327421}"#
         );
+        let line = br#"{"key":"","value":18446744073709551615}"#;
+        assert_eq!(Entry::read_json(line).map(|row| row.value), Some(i128::from(u64::MAX)));
     }
 
     #[test]
@@ -146,5 +180,7 @@ mod tests {
         let origin = Some(Origin { offset: 12, position: 3 });
         let row = Entry { key: "a".into(), value: -1_i64, origin };
         assert_eq!(json(&row), r#"{"key":"a","value":-1,"_offset":12,"_position":3}"#);
+        let read = Entry::read_json(json(&row).as_bytes());
+        assert_eq!(read, Some(Entry::new("a".to_owned(), -1_i64)));
     }
 }

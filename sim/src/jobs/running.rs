@@ -3,8 +3,11 @@
 
 use std::fmt::Display;
 use std::marker::PhantomData;
+use std::str::FromStr;
 use std::sync::Arc;
 
+#[cfg(feature = "cli")]
+use cofferdam::connector::file::LineSource;
 use cofferdam::connector::memory::VecSource;
 use cofferdam::element::Record;
 use cofferdam::job::{Job, Stream};
@@ -15,22 +18,23 @@ use cofferdam::operator::source::Source;
 
 use crate::dice::{Dice, Purpose};
 use crate::jobs::ends::{Ends, Watched, builder};
-use crate::jobs::lines::{Format, cycle_lines};
+#[cfg(feature = "cli")]
+use crate::jobs::files::{FieldParser, FileJob, Files, IntoFolder};
+use crate::jobs::lines::{ReadsLines, cycle_lines};
 use crate::jobs::row::Entry;
 use crate::jobs::{BuiltinJob, Case, CaseData, CaseInput, JobError, Parameter, Setup};
 use crate::reference::Reference;
 
 /// A job with one running value a key.
-pub(crate) trait Running: Sync + 'static {
+pub(crate) trait Running: ReadsLines + Sync + 'static {
     /// What a record brings along with its key.
     type Given: Record;
     /// What is kept for a key, and emitted.
-    type Kept: Record + Display;
+    type Kept: Record + Display + FromStr;
 
     const NAME: &'static str;
     const ABOUT: &'static str;
     const PARAMETERS: &'static [Parameter] = &[];
-    const FORMAT: Format;
     /// Whether taking the same record in again changes nothing.
     const IDEMPOTENT: bool = false;
 
@@ -91,6 +95,18 @@ impl<J: Running> BuiltinJob for J {
         let reference = J::reference(records.clone(), setup)?;
         let inputs = CaseInput::of(&job, vec![records]);
         Ok(Case { job, reference, inputs })
+    }
+
+    #[cfg(feature = "cli")]
+    fn over_files(&self, files: &Files, setup: &Setup) -> Result<FileJob, JobError> {
+        let origin = files.origin();
+        let parse = move |line, fields: &[&str]| {
+            J::parse(fields).map(|entry| Entry { origin: origin(line), ..entry })
+        };
+        let source = LineSource::new(files.inputs()?, FieldParser::<J, _>::new(parse));
+        let ends = IntoFolder::new(files, setup.sink);
+        let job = J::graph(source, &ends, setup)?;
+        Ok(ends.finish(job))
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use crate::dice::Dice;
-use crate::jobs::lines::{Format, integer};
+use crate::jobs::lines::{Format, ReadsLines, integer};
 use crate::jobs::row::Entry;
 use crate::jobs::running::Running;
 use crate::jobs::{JobError, Setup};
@@ -25,13 +25,16 @@ pub(crate) struct Seen;
 /// The largest of a key's values.
 pub(crate) struct Max;
 
+impl ReadsLines for RollingSum {
+    const FORMAT: Format = KEY_VALUE;
+}
+
 impl Running for RollingSum {
     type Given = i64;
     type Kept = i128;
 
     const NAME: &'static str = "rolling-sum";
     const ABOUT: &'static str = "sums up the integers of CSV rows key,value by key";
-    const FORMAT: Format = KEY_VALUE;
 
     fn parse(fields: &[&str]) -> Result<Entry<i64>, String> {
         parse_key_value(fields)
@@ -50,13 +53,16 @@ impl Running for RollingSum {
     }
 }
 
+impl ReadsLines for AdBilling {
+    const FORMAT: Format = Format::Ndjson;
+}
+
 impl Running for AdBilling {
     type Given = u64;
     type Kept = i128;
 
     const NAME: &'static str = "ad-billing";
     const ABOUT: &'static str = "bills the clicks of NDJSON lines to their campaigns";
-    const FORMAT: Format = Format::Ndjson;
 
     fn parse(fields: &[&str]) -> Result<Entry<u64>, String> {
         let click: Click = serde_json::from_str(fields[0]).map_err(|error| error.to_string())?;
@@ -79,6 +85,10 @@ impl Running for AdBilling {
     }
 }
 
+impl ReadsLines for Seen {
+    const FORMAT: Format = Format::Text;
+}
+
 impl Running for Seen {
     type Given = ();
     type Kept = bool;
@@ -86,7 +96,6 @@ impl Running for Seen {
     const NAME: &'static str = "seen";
     const ABOUT: &'static str =
         "says of each line that it was seen; right even if lines are repeated";
-    const FORMAT: Format = Format::Text;
     const IDEMPOTENT: bool = true;
 
     fn parse(fields: &[&str]) -> Result<Entry<()>, String> {
@@ -106,6 +115,10 @@ impl Running for Seen {
     }
 }
 
+impl ReadsLines for Max {
+    const FORMAT: Format = KEY_VALUE;
+}
+
 impl Running for Max {
     type Given = i64;
     type Kept = i64;
@@ -113,7 +126,6 @@ impl Running for Max {
     const NAME: &'static str = "max";
     const ABOUT: &'static str =
         "keeps the largest integer of CSV rows key,value by key; right even if rows are repeated";
-    const FORMAT: Format = KEY_VALUE;
     const IDEMPOTENT: bool = true;
 
     fn parse(fields: &[&str]) -> Result<Entry<i64>, String> {

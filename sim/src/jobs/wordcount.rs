@@ -10,7 +10,7 @@ use cofferdam::time::EventTime;
 
 use crate::dice::Dice;
 use crate::jobs::ends::{Ends, builder};
-use crate::jobs::lines::Format;
+use crate::jobs::lines::{Format, ReadsLines};
 use crate::jobs::row::{Entry, Origin};
 use crate::jobs::running::{Running, fold_by_key};
 use crate::jobs::{JobError, Parameter, Setup};
@@ -20,6 +20,10 @@ use crate::workload::text;
 
 /// The job.
 pub(crate) struct WordCount;
+
+impl ReadsLines for WordCount {
+    const FORMAT: Format = Format::Text;
+}
 
 impl Running for WordCount {
     type Given = ();
@@ -32,7 +36,6 @@ impl Running for WordCount {
         default: "changes",
         help: "changes: the count so far for every word; final: one line a word at the end",
     }];
-    const FORMAT: Format = Format::Text;
 
     fn parse(fields: &[&str]) -> Result<Entry<()>, String> {
         Ok(Entry::new(fields[0].to_owned(), ()))

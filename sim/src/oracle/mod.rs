@@ -131,3 +131,20 @@ pub struct Finding {
     /// The finding in a sentence.
     pub text: String,
 }
+/// STUB
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub struct Judgement {
+    pub findings: Vec<Finding>,
+    pub state: Verdict,
+    pub output: Option<Verdict>,
+    pub state_level: Level,
+    pub output_level: Option<Level>,
+    pub lost: u64, pub duplicated: u64, pub wrong: u64, pub unexpected: u64, pub stuck: u64,
+}
+/// STUB
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Verdict { Held, Violated, Unknown }
+/// STUB
+pub fn judge(f: &Facts<'_>) -> Judgement { Judgement { findings: vec![], state: Verdict::Held, output: None, state_level: f.state_claim, output_level: f.output_claim, lost: 0, duplicated: 0, wrong: 0, unexpected: 0, stuck: 0 } }

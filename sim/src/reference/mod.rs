@@ -9,16 +9,9 @@ pub(crate) mod smoke_alarm;
 use std::collections::BTreeMap;
 
 use cofferdam::state::codec;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-/// One source record of a job (ORACLES C10).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct RecordId {
-    /// Which source, from 0 in the order of [`crate::jobs::Case::inputs`].
-    pub source: u32,
-    /// The position in that source's input, from 0.
-    pub offset: u64,
-}
+pub use cofferdam::trace::RecordId;
 
 /// How much a record brings about in a run without failures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

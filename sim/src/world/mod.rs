@@ -26,6 +26,7 @@ use cofferdam::job::Job;
 use cofferdam::message::{TaskMessage, ToTask};
 use cofferdam::operator::sink::SinkRequest;
 use cofferdam::operator::source::ReadRequest;
+use cofferdam::state::hash::KeyHash;
 use cofferdam::state::snapshot::SourceState;
 use cofferdam::storage::{CheckpointMetadata, StoreKey, StoreReply};
 use cofferdam::task::Task;
@@ -36,6 +37,7 @@ use crate::decide::{Choice, Decider};
 use crate::external::External;
 use crate::fault::Fault;
 use crate::interpose::{Interposer, Variant};
+use crate::jobs::OffsetAt;
 use crate::link::Link;
 use crate::options::Options;
 use crate::queue::EventQueue;
@@ -50,7 +52,7 @@ pub struct Plan {
     pub job: Job,
     /// Its sources, by [`cofferdam::trace::RecordId::source`]: the vertex, and the offset of the
     /// record at an encoded cursor.
-    pub sources: Vec<(VertexId, fn(&[u8]) -> u64)>,
+    pub sources: Vec<(VertexId, OffsetAt)>,
     /// What each task begins with at the first start.
     pub initial: Vec<Option<SourceState>>,
     /// The options.
@@ -272,6 +274,16 @@ impl World {
             Life::Live(task) => Some((task.as_ref(), slot.applied.as_slice())),
             Life::Starting | Life::Dead => None,
         })
+    }
+
+    /// The current attempt, or the last one.
+    pub fn attempt(&self) -> AttemptId {
+        self.control.attempt
+    }
+
+    /// A hash over everything that happened so far, in order.
+    pub fn trace_hash(&self) -> u64 {
+        self.trace.iter().fold(0, |hash, traced| mix(hash, KeyHash::of(traced).get()))
     }
 
     /// What earlier attempts had taken into their state when they ended, in order.

@@ -1,35 +1,31 @@
 //! Heat followed by smoke within a time: a pattern with a time-out, over event time.
-//!
-//! Readings of a sensor wait in its state until the watermark passes them, and are then handled in
-//! the order (time, line): so the result is the same whatever the parallelism and the order of
-//! arrival. Each reading has a timer at its own time, each heat one at its deadline.
-//!
-//! The state is idempotent. A reading is repeated either while it waits, where it replaces itself,
-//! or after it was handled, and then its time is not above `handled`: when a timer fires at t, the
-//! watermark has reached t, so every reading up to t had come, and none that comes later is new.
-//! That holds if no reading is later than the declared disorder, which is checked before a job over
-//! a file starts; without a declaration the watermark waits for the end of input.
 
+mod detect;
 mod model;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "cli")]
+use cofferdam::connector::file::LineSource;
 use cofferdam::connector::memory::VecSource;
 use cofferdam::job::Job;
-use cofferdam::operator::Emit;
-use cofferdam::operator::keyed::{KeyedContext, KeyedProcess};
 use cofferdam::operator::source::Source;
-use cofferdam::time::EventTime;
-use serde::{Deserialize, Serialize};
+#[cfg(feature = "cli")]
+use cofferdam::operator::source::{Fetch, SourceError};
 
 use crate::dice::{Dice, Purpose};
 use crate::jobs::ends::{Ends, Watched, builder};
-use crate::jobs::lines::{Format, cycle_lines};
+#[cfg(feature = "cli")]
+use crate::jobs::files::{FieldParser, FileJob, Files, IntoFolder};
+use crate::jobs::lines::{Format, ReadsLines, cycle_lines};
 use crate::jobs::parameters::parse_duration;
+use crate::jobs::seconds::Seconds;
 use crate::jobs::{BuiltinJob, Case, CaseData, CaseInput, JobError, Parameter, Setup};
 use crate::reference::smoke_alarm::SmokeAlarmReference;
 use crate::workload::readings;
+
+use detect::{Detect, Verdict};
 
 pub use model::{Alarm, Expired, Pattern, Reading, Sample, Sensor};
 
@@ -62,7 +58,7 @@ impl BuiltinJob for SmokeAlarm {
         let pattern = pattern(setup)?;
         let mut disorder = disorder(setup)?;
         let readings = Arc::new(match &data.lines {
-            Some(lines) => cycle_lines(lines, FORMAT, data, parse)?,
+            Some(lines) => cycle_lines(lines, Self::FORMAT, data, parse)?,
             None => {
                 let mut dice = Dice::new(data.seed, Purpose::Workload);
                 let drawn = readings::disorder(&mut dice, pattern);
@@ -73,7 +69,8 @@ impl BuiltinJob for SmokeAlarm {
             }
         });
         if let Some(disorder) = disorder {
-            check_disorder(&readings, disorder)?;
+            let mut disorder = Disorder::new(disorder, "the input");
+            disorder.check(&readings)?;
         }
         let job = graph(
             VecSource::from(readings.clone()),
@@ -85,6 +82,21 @@ impl BuiltinJob for SmokeAlarm {
         let reference = Box::new(SmokeAlarmReference::new(readings.clone(), pattern));
         let inputs = CaseInput::of(&job, vec![readings]);
         Ok(Case { job, reference, inputs })
+    }
+
+    /// A declared disorder is checked by reading the file once before the job starts.
+    #[cfg(feature = "cli")]
+    fn over_files(&self, files: &Files, setup: &Setup) -> Result<FileJob, JobError> {
+        let (pattern, disorder) = (pattern(setup)?, disorder(setup)?);
+        let input = files.input()?;
+        let source = LineSource::new([input], FieldParser::<Self, _>::new(parse));
+        if let Some(disorder) = disorder {
+            let input = input.display().to_string();
+            check_file(source.clone(), Disorder::new(disorder, &input))?;
+        }
+        let ends = IntoFolder::new(files, setup.sink);
+        let job = graph(source, pattern, disorder, &ends, setup)?;
+        Ok(ends.finish(job))
     }
 }
 
@@ -111,105 +123,46 @@ fn graph(
     Ok(builder.build(setup.config.clone())?)
 }
 
-/// What comes of heat.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-enum Verdict {
-    Alarm(Alarm),
-    Expired(Expired),
+/// Finds the first reading that is older than one before it by more than was declared.
+struct Disorder<'a> {
+    allowed_ms: i64,
+    latest: Seconds,
+    input: &'a str,
 }
 
-impl Verdict {
-    fn alarm(self) -> Option<Alarm> {
-        match self {
-            Self::Alarm(alarm) => Some(alarm),
-            Self::Expired(_) => None,
-        }
+impl<'a> Disorder<'a> {
+    fn new(allowed: Duration, input: &'a str) -> Self {
+        let allowed_ms = i64::try_from(allowed.as_millis()).unwrap_or(i64::MAX);
+        Self { allowed_ms, latest: Seconds::from_millis(i64::MIN / 2), input }
     }
 
-    fn expired(self) -> Option<Expired> {
-        match self {
-            Self::Expired(expired) => Some(expired),
-            Self::Alarm(_) => None,
-        }
-    }
-}
-
-#[derive(Clone)]
-struct Detect(Pattern);
-
-impl KeyedProcess for Detect {
-    type Key = String;
-    type In = Reading;
-    type State = Sensor;
-    type Out = Verdict;
-
-    fn process(
-        &mut self,
-        reading: Reading,
-        context: &mut KeyedContext<'_, String, Sensor>,
-        _out: &mut impl Emit<Verdict>,
-    ) {
-        let sensor = context.state().get_or_insert_default();
-        if sensor.handled >= Some(reading.at) {
-            return;
-        }
-        let sample = Sample { hot: reading.temperature > self.0.hot, smoke: reading.smoke };
-        sensor.waiting.insert((reading.at, reading.offset), sample);
-        context.register_timer(reading.at.event_time());
-    }
-
-    fn on_timer(
-        &mut self,
-        time: EventTime,
-        context: &mut KeyedContext<'_, String, Sensor>,
-        out: &mut impl Emit<Verdict>,
-    ) {
-        let key = context.key().clone();
-        let Some(sensor) = context.state() else { return };
-        while let Some(first) = sensor.waiting.first_entry()
-            && first.key().0.event_time() <= time
-        {
-            let ((at, _), sample) = first.remove_entry();
-            sensor.handled = Some(at);
-            match sensor.hot_at {
-                Some(hot_at) if sample.smoke => {
-                    out.emit(Verdict::Alarm(Alarm { key: key.clone(), hot_at, smoke_at: at }));
-                    sensor.hot_at = None;
-                }
-                None if sample.hot => sensor.hot_at = Some(at),
-                Some(_) | None => {}
+    fn check(&mut self, readings: &[Reading]) -> Result<(), JobError> {
+        for Reading { at, sensor, offset, .. } in readings {
+            self.latest = self.latest.max(*at);
+            let behind = self.latest.as_millis() - at.as_millis();
+            if behind > self.allowed_ms {
+                return Err(JobError::Input(format!(
+                    "{}, line {}: the reading of {sensor} at {at} s comes {behind} ms after a later \
+                     one, --disorder allows {} ms",
+                    self.input,
+                    offset + 1,
+                    self.allowed_ms
+                )));
             }
         }
-        let Some(hot_at) = sensor.hot_at else { return };
-        let deadline = hot_at.event_time().saturating_add(self.0.within_ms);
-        if deadline <= time {
-            sensor.hot_at = None;
-            out.emit(Verdict::Expired(Expired { key, hot_at }));
-        } else {
-            context.register_timer(deadline);
-        }
-    }
-
-    fn is_idempotent(&self) -> bool {
-        true
+        Ok(())
     }
 }
 
-/// The first reading that is older than one before it by more than `disorder` is an error.
-fn check_disorder(readings: &[Reading], disorder: Duration) -> Result<(), JobError> {
-    let allowed = i64::try_from(disorder.as_millis()).unwrap_or(i64::MAX);
-    let mut latest = i64::MIN;
-    for reading in readings {
-        latest = latest.max(reading.at.as_millis());
-        if latest - reading.at.as_millis() > allowed {
-            return Err(JobError::Input(format!(
-                "line {}: the reading of {} at {} s comes {} ms after a later one, --disorder allows \
-                 {allowed} ms",
-                reading.offset + 1,
-                reading.sensor,
-                reading.at,
-                latest - reading.at.as_millis()
-            )));
+#[cfg(feature = "cli")]
+fn check_file(
+    mut source: impl Source<Record = Reading>,
+    mut disorder: Disorder<'_>,
+) -> Result<(), JobError> {
+    let wrong = |error: SourceError| JobError::Input(error.to_string());
+    for mut part in source.discover(1).map_err(wrong)? {
+        while let Fetch::Records(readings) = source.read(&mut part, 1024).map_err(wrong)? {
+            disorder.check(&readings)?;
         }
     }
     Ok(())
@@ -243,13 +196,14 @@ fn finite(text: &str) -> Result<f64, String> {
     number.ok_or_else(|| format!("'{text}' is not a finite number"))
 }
 
-const FORMAT: Format = Format::Csv(&["sensor", "time_s", "temperature", "smoke"]);
+impl ReadsLines for SmokeAlarm {
+    const FORMAT: Format = Format::Csv(&["sensor", "time_s", "temperature", "smoke"]);
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::jobs::row::Row;
-    use crate::jobs::seconds::Seconds;
     use crate::jobs::{Parameters, Shape};
     use cofferdam::config::JobConfig;
     use cofferdam::guarantee::SinkContract;
@@ -286,7 +240,7 @@ mod tests {
         let lines = [HEADER, "a,10,20,0", "b,8,20,0", "a,7.999,41,0"];
         assert_eq!(
             error(&lines, &[("disorder", "2s")]),
-            "line 4: the reading of a at 7.999 s comes 2001 ms after a later one, \
+            "the input, line 3: the reading of a at 7.999 s comes 2001 ms after a later one, \
              --disorder allows 2000 ms"
         );
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use cofferdam::state::codec;
 use serde::{Deserialize, Serialize};
 
-use crate::jobs::row::{JsonObject, Row};
+use crate::jobs::row::{JsonObject, Row, json_field};
 use crate::jobs::seconds::Seconds;
 
 /// What the job watches for.
@@ -81,6 +81,12 @@ impl Row for Alarm {
         let object = JsonObject::begin(out).text("key", &self.key);
         object.field("hot_at", &self.hot_at).field("smoke_at", &self.smoke_at).end();
     }
+
+    fn read_json(line: &[u8]) -> Option<Self> {
+        let seconds = |name| json_field(line, name)?.parse().ok();
+        let (hot_at, smoke_at) = (seconds("hot_at")?, seconds("smoke_at")?);
+        Some(Self { key: json_field(line, "key")?, hot_at, smoke_at })
+    }
 }
 
 impl Row for Expired {
@@ -91,5 +97,9 @@ impl Row for Expired {
     fn write_json(&self, out: &mut Vec<u8>) {
         JsonObject::begin(out).text("key", &self.key).field("hot_at", &self.hot_at).end();
     }
-}
 
+    fn read_json(line: &[u8]) -> Option<Self> {
+        let hot_at = json_field(line, "hot_at")?.parse().ok()?;
+        Some(Self { key: json_field(line, "key")?, hot_at })
+    }
+}
