@@ -132,7 +132,10 @@ fn a_run_that_was_stopped_is_resumed_with_exact_output() {
         let job = word_count(folder.path(), 2, often(), || {});
         match run(&job, stop_after_checkpoints(options(folder.path()), 2)) {
             Err(RunError::Stopped) => stops += 1,
-            finished => break drop(finished.unwrap()),
+            finished => {
+                finished.unwrap();
+                break;
+            }
         }
     }
     assert!(stops > 0, "the run was too short to be stopped");
