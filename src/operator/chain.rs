@@ -263,3 +263,18 @@ impl<A: Segment, B: Segment<In = A::Out>> Segment for Chain<A, B> {
 /// How many records an operator prepares for at once: enough to wait for the memory of many at the
 /// same time, few enough for what was fetched to stay.
 const PREPARED_RECORDS: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operator::stateless::FilterMap;
+
+    #[test]
+    fn many_records_are_processed_in_their_order_block_by_block() {
+        for count in [0, 1, 31, 32, 33, 100] {
+            let mut segment = Named::new("next", FilterMap::new(|number: u64| Some(number + 1)));
+            let out = segment.process_all((0..count).collect());
+            assert_eq!(out, (1..=count).collect::<Vec<_>>());
+        }
+    }
+}
