@@ -1,6 +1,5 @@
 //! How records flow through whole jobs on the threaded runtime: narrow channels, many subtasks,
 //! branches, rates and rest.
-#![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

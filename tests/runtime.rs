@@ -212,7 +212,8 @@ fn a_run_goes_on_from_a_checkpoint_of_another_store() {
     let names = fs::read_dir(&moved).unwrap().map(|entry| entry.unwrap().path());
     let checkpoint = names.filter(|path| path.join("metadata").is_file()).max().unwrap();
     let from = RunOptions { resume: Resume::From(checkpoint.clone()), ..options(folder.path()) };
-    run(&job, from).unwrap();
+    assert_eq!(run(&job, stop_after_checkpoints(from, 1)), Err(RunError::Stopped));
+    run_in(folder.path(), &job).unwrap();
     assert_eq!(count_words(&folder.path().join("out")), expected);
     let nothing = RunOptions { resume: Resume::From(moved), ..options(folder.path()) };
     assert!(matches!(run(&job, nothing), Err(RunError::Restore(_))));
