@@ -1,24 +1,23 @@
 //! Whole jobs on the threaded runtime: real threads, real files. Nothing here depends on how fast
 //! anything is.
-#![expect(clippy::disallowed_types, reason = "files and flags of a real run")]
+#![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 mod support;
 
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
-use cofferdam::config::{JobConfig, RestartStrategy};
+use cofferdam::config::JobConfig;
 use cofferdam::connector::file::{LineSource, PlainFileSink, TransactionalFileSink};
-use cofferdam::connector::memory::{Collect, CollectTransactions, DiscardSink, Numbers, VecSource};
+use cofferdam::connector::memory::{Collect, CollectTransactions, Numbers};
 use cofferdam::coordinator::CoordinatorNote;
 use cofferdam::guarantee::Mechanism;
 use cofferdam::job::{Job, JobBuilder};
 use cofferdam::operator::source::{Fetch, Source, SourceError};
 use cofferdam::runtime::{FileStore, Resume, RunError, RunEvent, RunOptions, RunReport, run};
 
-use support::{FailingStore, count_words, lines_in, write_count, write_text};
+use support::{FailingStore, count_words, lines_in, often, write_count, write_text};
 
 /// Counts words of a text into files, exactly once. `trip` is called for each word.
 fn word_count(
@@ -42,15 +41,6 @@ fn word_count(
         .aggregate("count", 0, |count: &mut u64, _| *count += 1)
         .transactional_sink("out", TransactionalFileSink::new(folder.join("out"), write_count));
     builder.build(config).unwrap()
-}
-
-fn often() -> JobConfig {
-    JobConfig {
-        checkpoint_interval: Duration::from_millis(2),
-        restart: RestartStrategy::FixedDelay { attempts: 3, delay: Duration::from_millis(1) },
-        batch_records: 16,
-        ..JobConfig::default()
-    }
 }
 
 fn options(folder: &std::path::Path) -> RunOptions {
@@ -132,7 +122,10 @@ fn a_run_that_was_stopped_is_resumed_with_exact_output() {
         let job = word_count(folder.path(), 2, often(), || {});
         match run(&job, stop_after_checkpoints(options(folder.path()), 2)) {
             Err(RunError::Stopped) => stops += 1,
-            finished => break drop(finished.unwrap()),
+            finished => {
+                finished.unwrap();
+                break;
+            }
         }
     }
     assert!(stops > 0, "the run was too short to be stopped");
@@ -219,7 +212,8 @@ fn a_run_goes_on_from_a_checkpoint_of_another_store() {
     let names = fs::read_dir(&moved).unwrap().map(|entry| entry.unwrap().path());
     let checkpoint = names.filter(|path| path.join("metadata").is_file()).max().unwrap();
     let from = RunOptions { resume: Resume::From(checkpoint.clone()), ..options(folder.path()) };
-    run(&job, from).unwrap();
+    assert_eq!(run(&job, stop_after_checkpoints(from, 1)), Err(RunError::Stopped));
+    run_in(folder.path(), &job).unwrap();
     assert_eq!(count_words(&folder.path().join("out")), expected);
     let nothing = RunOptions { resume: Resume::From(moved), ..options(folder.path()) };
     assert!(matches!(run(&job, nothing), Err(RunError::Restore(_))));
@@ -338,94 +332,4 @@ fn first_positions_that_were_stored_in_part_are_not_taken_for_all() {
     fs::remove_file(folder.path().join("store/reserved-v0-0")).unwrap();
     fs::remove_dir_all(folder.path().join("out")).unwrap();
     assert_eq!(run_in(folder.path(), &job).unwrap().records_in, 10_000);
-}
-
-#[test]
-fn channels_of_one_batch_and_many_subtasks_on_two_workers_do() {
-    for (parallelism, channel_batches) in [(1, 1), (3, 1), (50, 2)] {
-        let out = CollectTransactions::default();
-        let builder = JobBuilder::new("wide", parallelism);
-        builder
-            .source("numbers", Numbers::up_to(20_000))
-            .rebalance()
-            .map("twice", |number| number * 2)
-            .key_by(|number| number % 1_000)
-            .aggregate("count", 0, |count: &mut u64, _| *count += 1)
-            .transactional_sink("out", out.clone());
-        let config = JobConfig { channel_batches, batch_records: 8, ..often() };
-        let options = RunOptions { workers: 2, ..RunOptions::default() };
-        run(&builder.build(config).unwrap(), options).unwrap();
-        let mut counts = out.committed();
-        counts.sort_unstable();
-        let expected: Vec<(u64, u64)> =
-            (0..1_000).step_by(2).flat_map(|key| (1..=40).map(move |count| (key, count))).collect();
-        assert_eq!(counts, expected, "{parallelism} x {channel_batches}");
-    }
-}
-
-#[test]
-fn two_branches_that_meet_again_align() {
-    let out = CollectTransactions::default();
-    let builder = JobBuilder::new("diamond", 2);
-    let (left, right) = builder.source("numbers", VecSource::new((0..5_000_u64).collect())).fork();
-    left.map("left", |number| number * 2)
-        .union(right.rebalance().map("right", |number| number * 2 + 1))
-        .transactional_sink("out", out.clone());
-    let config = JobConfig { channel_batches: 1, ..often() };
-    let options = RunOptions { workers: 2, ..RunOptions::default() };
-    run(&builder.build(config).unwrap(), options).unwrap();
-    let mut numbers = out.committed();
-    numbers.sort_unstable();
-    assert_eq!(numbers, (0..10_000).collect::<Vec<u64>>());
-}
-
-/// A source that counts how often it is asked and has nothing until it is told to end.
-#[derive(Clone)]
-struct Silent {
-    asked: Arc<AtomicU64>,
-    ends: Arc<AtomicBool>,
-}
-
-impl Source for Silent {
-    type Record = u64;
-    type Split = u64;
-
-    fn discover(&mut self, _parallelism: usize) -> Result<Vec<u64>, SourceError> {
-        Ok(vec![0])
-    }
-
-    fn read(&mut self, _split: &mut u64, _records_max: usize) -> Result<Fetch<u64>, SourceError> {
-        self.asked.fetch_add(1, Ordering::Relaxed);
-        let is_over = self.ends.load(Ordering::Relaxed);
-        Ok(if is_over { Fetch::End } else { Fetch::Nothing })
-    }
-}
-
-#[test]
-fn a_worker_without_work_does_not_spin() {
-    let (asked, ends) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-    let source = Silent { asked: asked.clone(), ends: ends.clone() };
-    let builder = JobBuilder::new("silent", 1);
-    builder.source("nothing", source).sink("out", DiscardSink::new(|_: &u64| 0));
-    let job = builder.build(JobConfig::default()).unwrap();
-    let mut glances = 0;
-    let observer = move |event: RunEvent<'_>| {
-        if let RunEvent::Progress { .. } = event {
-            glances += 1;
-            ends.store(glances == 5, Ordering::Relaxed);
-        }
-    };
-    run(&job, RunOptions { observer: Box::new(observer), ..RunOptions::default() }).unwrap();
-    // Five glances take a tenth of a second or longer; a source is asked every five milliseconds.
-    assert!(asked.load(Ordering::Relaxed) < 1_000_000, "asked without a pause");
-}
-
-#[test]
-fn a_rate_is_kept_to() {
-    let builder = JobBuilder::new("slow", 2);
-    builder.source("numbers", Numbers::up_to(50)).sink("out", Collect::default());
-    let options = RunOptions { records_per_second: Some(500), ..RunOptions::default() };
-    let report = run(&builder.build(JobConfig::default()).unwrap(), options).unwrap();
-    assert_eq!(report.records_in, 50);
-    assert!(report.wall >= Duration::from_millis(80), "{:?}", report.wall);
 }

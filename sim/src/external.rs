@@ -9,6 +9,8 @@ use cofferdam::guarantee::SinkContract;
 use cofferdam::id::{AttemptId, SubtaskIndex, TransactionId, VertexId};
 use cofferdam::trace::Origin;
 
+use crate::log::Log;
+
 /// A written row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
@@ -43,7 +45,7 @@ struct SinkModel {
 
 #[derive(Clone, Debug, Default)]
 struct Written {
-    rows: Vec<Row>,
+    rows: Log<Row>,
     flushed: usize,
 }
 
@@ -167,8 +169,7 @@ impl External {
     ) -> Result<bool, Refusal> {
         self.check(transaction.vertex, transaction.subtask, attempt)?;
         let sink = self.sink(transaction.vertex);
-        let committed =
-            sink.transactions.get_mut(&transaction).ok_or(Refusal::NoSuchTransaction)?;
+        let committed = sink.transactions.get_mut(&transaction).ok_or(Refusal::NoSuchTransaction)?;
         match committed.state {
             TransactionState::Committed => Ok(true),
             TransactionState::Open => Err(Refusal::NoSuchTransaction),
@@ -221,7 +222,7 @@ impl External {
 
     /// What a reader of committed data sees in a sink, in no order that means anything.
     pub fn visible(&self, vertex: VertexId) -> impl Iterator<Item = &Row> {
-        self.sinks[&vertex].visible.values().flat_map(|written| &written.rows)
+        self.sinks[&vertex].visible.values().flat_map(|written| written.rows.iter())
     }
 
     fn sink(&mut self, vertex: VertexId) -> &mut SinkModel {

@@ -4,10 +4,22 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use cofferdam::config::{JobConfig, RestartStrategy};
 use cofferdam::id::CheckpointId;
 use cofferdam::runtime::{CheckpointStore, MemoryStore, PutError, StoreError};
 use cofferdam::storage::StoreKey;
+
+/// Checkpoints and batches as small and frequent as may be.
+pub(crate) fn often() -> JobConfig {
+    JobConfig {
+        checkpoint_interval: Duration::from_millis(2),
+        restart: RestartStrategy::FixedDelay { attempts: 3, delay: Duration::from_millis(1) },
+        batch_records: 16,
+        ..JobConfig::default()
+    }
+}
 
 /// Writes `folder/text` and returns every (word, count so far) that counting it must give.
 pub(crate) fn write_text(folder: &Path, lines: u64) -> Vec<String> {

@@ -15,6 +15,7 @@ use crate::decide::Choice;
 use crate::fault::Trigger;
 use crate::interpose::Variant;
 use crate::link::Link;
+use crate::log::Log;
 
 impl World {
     /// A coordinator begins: it reads what earlier ones left in the store.
@@ -108,7 +109,7 @@ impl World {
             }
             CoordinatorOutput::Store(StoreRequest::Put { key, value }) => {
                 let writer = Writer::Coordinator(self.control.life);
-                self.put(writer, key, &value);
+                self.put(writer, key, value.encode().into());
             }
             CoordinatorOutput::Store(StoreRequest::Discard(checkpoint)) => {
                 self.store.discard(checkpoint);
@@ -200,26 +201,21 @@ impl World {
         self.control.restore = restore;
         let plan = self.plan.clone();
         let capacity = plan.options.channel_batches;
-        self.slots = plan
-            .job
-            .graph()
-            .tasks()
-            .map(|task| Slot {
-                task,
-                attempt,
-                life: Life::Starting,
-                inputs: plan.job.graph().inputs(task).iter().map(|_| Link::new(capacity)).collect(),
-                waiting: VecDeque::new(),
-                read: None,
-                reserved: None,
-                applied: Vec::new(),
-                step_at: None,
-                busy_until: Instant::ZERO,
-                last_report: Instant::ZERO,
-                last_notice: Instant::ZERO,
-                last_external: Instant::ZERO,
-            })
-            .collect();
+        self.slots = plan.job.graph().tasks().map(|task| Slot {
+            task,
+            attempt,
+            life: Life::Starting,
+            inputs: plan.job.graph().inputs(task).iter().map(|_| Link::new(capacity)).collect(),
+            waiting: VecDeque::new(),
+            read: None,
+            reserved: None,
+            applied: Log::new(),
+            step_at: None,
+            busy_until: Instant::ZERO,
+            last_report: Instant::ZERO,
+            last_notice: Instant::ZERO,
+            last_external: Instant::ZERO,
+        }).collect();
         for task in plan.job.graph().tasks() {
             let delay = self.delay(Choice::StartDelay, task.get(), plan.options.start_us);
             self.queue.schedule(self.now + delay, Event::Start(task, attempt));
@@ -231,15 +227,15 @@ impl World {
     fn stop_tasks(&mut self) {
         let slots = std::mem::take(&mut self.slots);
         if !slots.is_empty() {
-            let applied = slots.iter().flat_map(|slot| slot.applied.iter().copied());
+            let applied = slots.iter().map(|slot| slot.applied.clone());
             self.incarnations.push((slots[0].attempt, applied.collect()));
         }
         let permille = self.plan.options.zombies_permille;
         for slot in slots {
             let Life::Live(_) = slot.life else { continue };
             let id = slot.task;
-            let lives_on =
-                self.may_disturb() && self.decider.chance(Choice::ZombieFate, id.get(), permille);
+            let lives_on = self.may_disturb()
+                && self.decider.chance(Choice::ZombieFate, id.get(), permille);
             if lives_on || self.interposer.is(Variant::OldAttemptNotFenced) {
                 self.disturbed(Disturbance::Zombie, Some(id));
                 let most = 4 * self.plan.options.detection_us;

@@ -193,6 +193,12 @@ fn tell(summary: &Summary, findings: &Findings, console: &Console) {
             .chain(counts.iter().map(|text| (text.as_str(), Paint::plain as Painted))),
     );
     table.lines().for_each(|line| console.say(line));
+    if !findings.examples.is_empty() {
+        let is_allowed =
+            summary.state_verdict == Verdict::Held && summary.output_verdict == Verdict::Held;
+        let head = if is_allowed { "the claims allow that, for example:" } else { "for example:" };
+        console.say(head);
+    }
     findings.examples.iter().for_each(|text| console.say(format!("  - {text}")));
 }
 
