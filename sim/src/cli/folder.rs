@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 
 use cofferdam::guarantee::{Guarantee, Mechanism, SinkContract};
 use cofferdam::runtime::Resume;
@@ -34,7 +34,7 @@ impl Description {
         input: &[PathBuf],
     ) -> Self {
         let owned = |(flag, value): (&str, &str)| (flag.to_owned(), value.to_owned());
-        let absolute = |path: &PathBuf| fs::canonicalize(path).unwrap_or_else(|_| path.clone());
+        let absolute = |path: &PathBuf| path::absolute(path).unwrap_or_else(|_| path.clone());
         Self {
             job: job.name().to_owned(),
             guarantee: mode.guarantee,
@@ -47,26 +47,26 @@ impl Description {
     }
 
     /// The first thing in which `self` differs from what was there `before`.
-    fn difference(&self, before: &Self) -> Option<String> {
-        let texts = |of: &Self| {
-            let mut texts = vec![
-                format!("job {}", of.job),
-                format!("--guarantee {}", of.guarantee),
-                format!("--mechanism {}", of.mechanism),
-                format!("--sink {}", of.sink),
-                format!("--parallelism {}", of.parallelism),
-                format!(
-                    "--input {}",
-                    Vec::from_iter(of.input.iter().map(|p| p.to_string_lossy())).join(" ")
-                ),
-            ];
-            texts.extend(of.parameters.iter().map(|(flag, value)| format!("--{flag} {value}")));
-            texts
-        };
-        let mut pairs = texts(before).into_iter().zip(texts(self));
-        pairs
-            .find(|(before, now)| before != now)
-            .map(|(before, now)| format!("{before}, not with {now}"))
+    fn difference(&self, before: &Self) -> String {
+        let mut pairs = before.texts().into_iter().zip(self.texts());
+        let pair = pairs.find(|(before, now)| before != now);
+        let (before, now) = pair.unwrap_or_else(|| ("other parameters".into(), "these".into()));
+        format!("{before}, not with {now}")
+    }
+
+    /// Every part as on a command line.
+    fn texts(&self) -> Vec<String> {
+        let input: Vec<_> = self.input.iter().map(|path| path.to_string_lossy()).collect();
+        let mut texts = vec![
+            format!("job {}", self.job),
+            format!("--guarantee {}", self.guarantee),
+            format!("--mechanism {}", self.mechanism),
+            format!("--sink {}", self.sink),
+            format!("--parallelism {}", self.parallelism),
+            format!("--input {}", input.join(" ")),
+        ];
+        texts.extend(self.parameters.iter().map(|(flag, value)| format!("--{flag} {value}")));
+        texts
     }
 }
 
@@ -80,20 +80,26 @@ pub(crate) fn settle(
 ) -> Result<(), Failure> {
     let path = checkpoints.join(NAME);
     match (resume, read(&path)?) {
-        (Resume::Latest, Some(before)) => match described.difference(&before) {
-            Some(difference) => Err(Failure::input(format!(
-                "{}: these checkpoints were made with {difference}: give the same, or other \
-                 folders for --output and --checkpoints",
-                checkpoints.display()
-            ))),
-            None => Ok(()),
-        },
-        (Resume::Latest, None) | (Resume::Never, _) => {
-            refuse_old_output(output)?;
-            write(&path, described)
+        (Resume::Latest, Some(before)) if before == *described => return Ok(()),
+        (Resume::Latest, Some(before)) if holds_work(checkpoints) => {
+            return Err(Failure::input(format!(
+                "{}: these checkpoints were made with {}: give the same, or other folders for \
+                 --output and --checkpoints",
+                checkpoints.display(),
+                described.difference(&before)
+            )));
         }
-        (Resume::From(_), _) => write(&path, described),
+        (Resume::Latest | Resume::Never, _) => refuse_old_output(output)?,
+        (Resume::From(_), _) => {}
     }
+    write(&path, described)
+}
+
+/// Whether something lies there that a run could go on from.
+fn holds_work(checkpoints: &Path) -> bool {
+    let Ok(entries) = fs::read_dir(checkpoints) else { return false };
+    let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.into_iter().any(|name| name.starts_with("chk-") || name.starts_with("reserved-"))
 }
 
 /// A run from the start would add its output to what is there: everything would seem doubled.

@@ -153,6 +153,7 @@ fn resume(text: &str) -> Result<Resume, String> {
 fn observer(console: &Console, progress: ProgressBar) -> Box<dyn FnMut(RunEvent<'_>)> {
     let console = *console;
     let mut checkpoints = 0_u64;
+    let mut last_cause = String::new();
     Box::new(move |event| match event {
         RunEvent::Progress { records_in, records_out } => progress.set_message(format!(
             "{} records in, {} out, {checkpoints} checkpoints",
@@ -161,12 +162,13 @@ fn observer(console: &Console, progress: ProgressBar) -> Box<dyn FnMut(RunEvent<
         )),
         RunEvent::Note(note) => {
             checkpoints += u64::from(matches!(note, CoordinatorNote::CheckpointCompleted { .. }));
-            progress.suspend(|| tell_note(&console, note));
+            progress.suspend(|| tell_note(&console, note, &mut last_cause));
         }
     })
 }
 
-fn tell_note(console: &Console, note: &CoordinatorNote) {
+/// A failure is told with the restart that follows it; if none does, it is the run's own error.
+fn tell_note(console: &Console, note: &CoordinatorNote, last_cause: &mut String) {
     match note {
         CoordinatorNote::CheckpointTriggered(_) => {}
         CoordinatorNote::CheckpointCompleted { checkpoint, duration, finished } => {
@@ -179,12 +181,10 @@ fn tell_note(console: &Console, note: &CoordinatorNote) {
         CoordinatorNote::AttemptNotStored { attempt, text } => {
             console.note(format!("the number of attempt {attempt} could not be stored: {text}"));
         }
-        CoordinatorNote::AttemptFailed { attempt, cause } => {
-            console.note(format!("attempt {attempt} failed: {cause}"));
-        }
+        CoordinatorNote::AttemptFailed { cause, .. } => *last_cause = cause.to_string(),
         CoordinatorNote::Restarting { delay, from, .. } => {
             let from = from.map_or("the start".to_owned(), |checkpoint| checkpoint.to_string());
-            console.note(format!("restarting from {from} in {delay:?}"));
+            console.note(format!("restarting from {from} in {delay:?}, after {last_cause}"));
         }
     }
 }

@@ -1,0 +1,485 @@
+//! The program as people and scripts meet it: exit codes, JSON fields, sentences.
+#![cfg(feature = "cli")]
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+#![expect(clippy::disallowed_methods, reason = "other processes take their time")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// A folder of one test, removed at its end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path =
+            std::env::temp_dir().join(format!("cofferdam-cli-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+
+    fn file(&self, name: &str, bytes: impl AsRef<[u8]>) -> String {
+        fs::write(self.0.join(name), bytes).unwrap();
+        self.path(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What a command came to.
+#[derive(Debug)]
+struct Done {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+impl Done {
+    fn exits(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        self
+    }
+
+    /// Every row of JSON.
+    fn rows(&self) -> Vec<Value> {
+        self.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// The last row of JSON.
+    fn summary(&self) -> Value {
+        self.rows().pop().unwrap()
+    }
+
+    /// Exit code 2, one sentence that has all these words, and a command as the last line.
+    fn is_refused(self, words: &[&str]) {
+        let done = self.exits(2);
+        let sentence = done.err.lines().next().unwrap();
+        assert!(sentence.starts_with("error: "), "{done:?}");
+        for word in words {
+            assert!(done.err.contains(word), "'{word}' is missing: {done:?}");
+        }
+        assert!(!done.err.contains("panicked"), "{done:?}");
+    }
+}
+
+fn command(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cofferdam"));
+    command.args(words).stdin(Stdio::null());
+    command
+}
+
+fn cofferdam(words: &[&str]) -> Done {
+    let done = command(words).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Done { code: done.status.code(), out: text(done.stdout), err: text(done.stderr) }
+}
+
+fn with<'a>(words: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
+    [words, more].concat()
+}
+
+/// How often each line stands in the part files below a folder.
+fn lines_below(folder: impl AsRef<Path>) -> BTreeMap<String, u64> {
+    let mut lines = BTreeMap::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let (path, name) = (entry.path(), entry.file_name().into_string().unwrap());
+        if name.starts_with("part-") && name.ends_with(".ndjson") {
+            for line in fs::read_to_string(path).unwrap().lines() {
+                *lines.entry(line.to_owned()).or_default() += 1;
+            }
+        }
+    }
+    lines
+}
+
+/// Waits for something that another process does.
+fn wait_until(what: &str, is_there: impl Fn() -> bool) {
+    for _ in 0..6000 {
+        if is_there() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("{what}: waited in vain");
+}
+
+/// Each of `n` lines holds a word of its own and one that all share.
+fn words(n: usize) -> String {
+    (0..n).map(|line| format!("w{line} all\n")).collect()
+}
+
+#[test]
+fn jobs_are_listed_and_drawn() {
+    let listed = cofferdam(&["jobs", "--format", "json"]).exits(0);
+    let names: Vec<_> =
+        listed.rows().iter().filter_map(|row| row["job"].as_str().map(str::to_owned)).collect();
+    assert!(names.contains(&"wordcount".to_owned()) && names.contains(&"random-graph".to_owned()));
+    assert_eq!(listed.summary()["schema"], "cofferdam.jobs/1");
+    let listed = cofferdam(&["jobs"]).exits(0).out;
+    assert!(listed.contains("--within 10m") && !listed.contains('\x1b'), "{listed}");
+    let graph = cofferdam(&["jobs", "wordcount", "--parallelism", "3"]).exits(0).out;
+    assert!(
+        graph.contains("lines → split") && graph.contains("hash") && graph.contains("×3"),
+        "{graph}"
+    );
+    assert!(cofferdam(&["jobs", "wordcount", "--dot"]).exits(0).out.starts_with("digraph"));
+    assert!(cofferdam(&["jobs", "smoke-alarm", "--mermaid"]).exits(0).out.starts_with("flowchart"));
+    let graph = cofferdam(&["jobs", "wordcount", "--format", "json"]).exits(0).summary();
+    assert_eq!(graph["edges"][0]["partition"], "hash");
+    cofferdam(&["jobs", "no-such-job"]).is_refused(&["no-such-job", "wordcount"]);
+    cofferdam(&["jobs", "--dot"]).exits(2);
+}
+
+#[test]
+fn claims_come_with_their_reasons() {
+    let row = cofferdam(&["analyze", "wordcount", "--sink", "plain", "--format", "json"])
+        .exits(0)
+        .summary();
+    assert_eq!(row["claim"]["state"], "exactly-once");
+    assert_eq!(row["claim"]["output"], "at-least-once");
+    assert!(row["because"][0].as_str().unwrap().contains("plain"), "the weakest link first: {row}");
+    let text = cofferdam(&["analyze", "seen", "--guarantee", "at-least-once"]).exits(0).out;
+    assert!(text.contains("idempotent"), "{text}");
+    let matrix = cofferdam(&["analyze", "--matrix", "--format", "json"]).exits(0);
+    let rows: Vec<_> = matrix.rows().into_iter().filter(|row| row.get("claim").is_some()).collect();
+    assert_eq!(matrix.summary()["rows"], rows.len());
+    assert!(rows.iter().all(|row| !row["because"].as_array().unwrap().is_empty()));
+    cofferdam(&["analyze"]).exits(2);
+}
+
+#[test]
+fn modes_that_can_not_be_are_refused_with_the_reason() {
+    let analyze = |more: &[&str]| cofferdam(&with(&["analyze", "wordcount"], more));
+    analyze(&["--guarantee", "exactly-twice"]).is_refused(&[
+        "--guarantee",
+        "exactly-twice",
+        "at-most-once",
+    ]);
+    analyze(&["--mechanism", "tracked"]).is_refused(&["--mechanism tracked", "at-least-once"]);
+    analyze(&["--guarantee", "at-most-once", "--sink", "two-phase"])
+        .is_refused(&["two-phase", "checkpoint"]);
+    analyze(&["--parallelism", "0"]).is_refused(&["--parallelism"]);
+    analyze(&["--parallelism", "1000000"]).is_refused(&["1000000"]);
+    cofferdam(&["run", "wordcount", "--savepoint", "x", "--output", "y"])
+        .is_refused(&["--savepoint"]);
+}
+
+#[test]
+fn a_run_says_what_it_did_and_a_second_one_does_nothing() {
+    let folder = Folder::new("run");
+    let (input, output) = (folder.file("in.txt", "a b\r\na"), folder.path("out"));
+    let run = ["run", "wordcount", "--input", &input, "--output", &output, "--format", "json"];
+    let done = cofferdam(&run).exits(0);
+    assert_eq!((done.rows().len(), done.err.as_str()), (1, ""));
+    let summary = done.summary();
+    assert_eq!(summary["schema"], "cofferdam.run/1");
+    assert_eq!((&summary["records_in"], &summary["records_out"]), (&2.into(), &3.into()));
+    for field in [
+        "job",
+        "guarantee",
+        "mechanism",
+        "sink",
+        "checkpoints",
+        "restarts",
+        "wall_s",
+        "records_per_s",
+    ] {
+        assert!(summary.get(field).is_some(), "{field}");
+    }
+    let lines = lines_below(&output);
+    assert_eq!(lines[r#"{"key":"a","value":2}"#], 1);
+    assert_eq!(lines.values().sum::<u64>(), 3);
+    assert_eq!(cofferdam(&run).exits(0).summary()["records_in"], 0);
+    assert_eq!(lines_below(&output), lines);
+    let text = cofferdam(&run[..run.len() - 2]).exits(0).out;
+    assert!(text.contains("nothing was left to do"), "{text}");
+}
+
+#[test]
+fn runs_differ_in_nothing_but_times() {
+    let folder = Folder::new("stable");
+    let input = folder.file("in.txt", words(50));
+    let row = |name: &str| {
+        let output = folder.path(name);
+        let run = ["run", "wordcount", "--input", &input, "--output", &output, "--format", "json"];
+        let done = cofferdam(&with(&run, &["--checkpoint-interval", "1h"])).exits(0);
+        let Value::Object(mut row) = done.summary() else { panic!("{done:?}") };
+        row.retain(|name, _| !name.ends_with("_s"));
+        row
+    };
+    assert_eq!(row("a"), row("b"));
+}
+
+#[test]
+fn a_checksum_stands_for_discarded_records() {
+    let folder = Folder::new("discard");
+    let run = [
+        "run",
+        "keyed-count",
+        "--records",
+        "1_000",
+        "--keys",
+        "10",
+        "--sink",
+        "discard",
+        "--format",
+        "json",
+    ];
+    let checksum = |name: &str, parallelism: &str| {
+        let output = folder.path(name);
+        let done = cofferdam(&with(&run, &["--output", &output, "--parallelism", parallelism]));
+        done.exits(0).summary()["checksum"].as_u64().unwrap()
+    };
+    assert_eq!(checksum("a", "1"), checksum("b", "1"));
+    let output = folder.path("c");
+    cofferdam(&with(&run, &["--output", &output, "--input", "x"])).is_refused(&["--input x"]);
+}
+
+#[test]
+fn wrong_input_is_refused_in_one_sentence() {
+    let folder = Folder::new("input");
+    let output = folder.path("out");
+    let text = folder.file("in.txt", "a\n");
+    let run = |job, input: &str, more: &[&str]| {
+        cofferdam(&with(&["run", job, "--input", input, "--output", &output], more))
+    };
+    run("wordcount", "/nowhere/in.txt", &[]).is_refused(&["/nowhere/in.txt"]);
+    let latin = folder.file("latin.txt", b"ok\ncaf\xe9\n");
+    run("wordcount", &latin, &["--resume", "never"]).is_refused(&["latin.txt, line 2", "UTF-8"]);
+    let header = "sensor,time_s,temperature,smoke\n";
+    let csv = folder.file("nan.csv", format!("{header}d,0,NaN,0\n"));
+    run("smoke-alarm", &csv, &["--resume", "never"]).is_refused(&["nan.csv, line 2", "NaN"]);
+    let csv = folder.file("columns.csv", "a,b\n1,2\n");
+    run("max", &csv, &["--resume", "never"]).is_refused(&["columns.csv", "key"]);
+    let json = folder.file("price.ndjson", r#"{"campaign":"c","price_micros":-1,"event_id":1}"#);
+    run("ad-billing", &json, &["--resume", "never"]).is_refused(&["price.ndjson, line 1", "-1"]);
+    run("no-such-job", &text, &[]).is_refused(&["no-such-job"]);
+    run("random-graph", &text, &[]).is_refused(&["random-graph", "simulated"]);
+    run("wordcount", &text, &["--hot", "4"]).is_refused(&["wordcount", "--hot"]);
+    run("wordcount", &text, &["--emit", "often"]).is_refused(&["--emit often"]);
+    run("wordcount", &text, &["--rate", "0"]).is_refused(&["--rate"]);
+    run("wordcount", &text, &["--rate", "-5"]).is_refused(&["-5"]);
+    run("wordcount", &text, &["--checkpoint-interval", "1"])
+        .is_refused(&["--checkpoint-interval", "250ms"]);
+    run("wordcount", &text, &["--resume", "/nowhere/chk-3"]).is_refused(&["/nowhere/chk-3"]);
+    cofferdam(&["run", "wordcount", "--output", &output]).is_refused(&["--input"]);
+    cofferdam(&["run", "wordcount", "--input", &text]).is_refused(&["--output"]);
+    assert!(lines_below(&output).is_empty());
+}
+
+#[test]
+fn what_was_committed_before_a_bad_line_stays() {
+    let folder = Folder::new("late");
+    let good = words(400);
+    let input = folder.file("in.txt", [good.as_bytes(), b"\xff\n"].concat());
+    let output = folder.path("out");
+    let run = ["run", "wordcount", "--input", &input, "--output", &output, "--parallelism", "1"];
+    let run = with(&run, &["--rate", "400", "--checkpoint-interval", "20ms"]);
+    cofferdam(&run).is_refused(&["in.txt, line 401"]);
+    let committed = lines_below(&output);
+    assert!(!committed.is_empty());
+    cofferdam(&run).is_refused(&["in.txt, line 401"]);
+    let later = lines_below(&output);
+    assert!(committed.keys().all(|line| later.contains_key(line)));
+    assert!(later.values().all(|times| *times == 1), "nothing is committed twice");
+}
+
+#[test]
+fn a_damaged_checkpoint_is_named_and_the_output_stays() {
+    let folder = Folder::new("damaged");
+    let (input, output) = (folder.file("in.txt", words(20)), folder.path("out"));
+    let run = ["run", "wordcount", "--input", &input, "--output", &output];
+    cofferdam(&run).exits(0);
+    let before = lines_below(&output);
+    let checkpoints = folder.0.join("out/.checkpoints");
+    let entries = fs::read_dir(&checkpoints).unwrap().flatten();
+    let metadata =
+        entries.map(|entry| entry.path().join("metadata")).find(|path| path.is_file()).unwrap();
+    let whole = fs::read(&metadata).unwrap();
+    let mut flipped = whole.clone();
+    flipped[whole.len() / 2] ^= 0xff;
+    for damaged in [&flipped[..], &whole[..whole.len() - 1], b""] {
+        fs::write(&metadata, damaged).unwrap();
+        cofferdam(&run).is_refused(&["metadata"]);
+        assert_eq!(lines_below(&output), before);
+    }
+    fs::write(&metadata, whole).unwrap();
+    cofferdam(&run).exits(0);
+    fs::write(checkpoints.join("run.json"), "{").unwrap();
+    cofferdam(&run).is_refused(&["run.json", "damaged"]);
+}
+
+#[test]
+fn checkpoints_of_another_run_are_refused() {
+    let folder = Folder::new("other");
+    let (input, output) = (folder.file("in.txt", words(20)), folder.path("out"));
+    let other = folder.file("other.txt", "x\n");
+    let run = ["--input", &input, "--output", &output];
+    cofferdam(&with(&["run", "wordcount"], &run)).exits(0);
+    let before = lines_below(&output);
+    let refused = |job, more: &[&str], words: &[&str]| {
+        cofferdam(&with(&with(&["run", job], &run), more)).is_refused(words);
+        assert_eq!(lines_below(&output), before);
+    };
+    refused("seen", &[], &["job wordcount", "job seen"]);
+    refused("wordcount", &["--parallelism", "3"], &["--parallelism 2", "--parallelism 3"]);
+    refused("wordcount", &["--guarantee", "at-most-once"], &["--guarantee exactly-once"]);
+    refused("wordcount", &["--sink", "plain"], &["--sink two-phase", "--sink plain"]);
+    refused("wordcount", &["--emit", "final"], &["--emit changes", "--emit final"]);
+    refused("wordcount", &["--resume", "never"], &["part-", "--output"]);
+    refused("wordcount", &["--backend", "memory"], &["part-", "--output"]);
+    cofferdam(&["run", "wordcount", "--input", &other, "--output", &output])
+        .is_refused(&["other.txt"]);
+    assert_eq!(lines_below(&output), before);
+}
+
+/// Starts a run that takes its time, and waits until it has come to a sign of progress.
+fn start_slowly(run: &[&str], checkpoints: &Path, sign: &str) -> Child {
+    let slow = with(run, &["--rate", "200"]);
+    let mut command = command(&slow);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until(sign, || {
+        let entries = fs::read_dir(checkpoints).into_iter().flatten().flatten();
+        entries.into_iter().any(|entry| {
+            let is_sign = entry.file_name().to_str().unwrap().starts_with(sign);
+            is_sign && (sign != "chk-" || entry.path().join("metadata").is_file())
+        })
+    });
+    child
+}
+
+#[test]
+fn a_killed_run_goes_on_as_its_guarantee_says() {
+    let folder = Folder::new("killed");
+    let input = folder.file("in.txt", words(300));
+    for (guarantee, sign) in
+        [("exactly-once", "chk-"), ("at-least-once", "chk-"), ("at-most-once", "reserved-")]
+    {
+        let output = folder.path(guarantee);
+        let run =
+            ["run", "wordcount", "--input", &input, "--output", &output, "--guarantee", guarantee];
+        let run = with(&run, &["--checkpoint-interval", "20ms"]);
+        let checkpoints = Path::new(&output).join(".checkpoints");
+        for _ in 0..3 {
+            let mut child = start_slowly(&run, &checkpoints, sign);
+            std::thread::sleep(Duration::from_millis(60));
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        cofferdam(&run).exits(0);
+        let mut own: BTreeMap<String, u64> = BTreeMap::new();
+        for (line, times) in lines_below(&output) {
+            if !line.contains("\"all\"") {
+                *own.entry(line).or_default() += times;
+            }
+        }
+        let doubled = own.values().any(|times| *times > 1);
+        match guarantee {
+            "exactly-once" => assert!(own.len() == 300 && !doubled),
+            "at-most-once" => assert!(own.len() < 300 && !doubled, "{}", own.len()),
+            _ => {
+                let keys = |line: &String| line.split('"').nth(3).unwrap().to_owned();
+                let mut keys: Vec<_> = own.keys().map(keys).collect();
+                keys.dedup();
+                assert_eq!(keys.len(), 300);
+            }
+        }
+    }
+}
+
+#[test]
+fn two_runs_do_not_share_checkpoints() {
+    let folder = Folder::new("shared");
+    let (input, output) = (folder.file("in.txt", words(2000)), folder.path("out"));
+    let run = [
+        "run",
+        "wordcount",
+        "--input",
+        &input,
+        "--output",
+        &output,
+        "--checkpoint-interval",
+        "20ms",
+    ];
+    let mut first = start_slowly(&run, &Path::new(&output).join(".checkpoints"), "chk-");
+    cofferdam(&run).is_refused(&["another run", ".checkpoints"]);
+    first.kill().unwrap();
+    first.wait().unwrap();
+    cofferdam(&run).exits(0);
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_run_says_how_to_go_on() {
+    let folder = Folder::new("interrupted");
+    let (input, output) = (folder.file("in.txt", words(2000)), folder.path("out"));
+    let run = [
+        "run",
+        "wordcount",
+        "--input",
+        &input,
+        "--output",
+        &output,
+        "--checkpoint-interval",
+        "20ms",
+    ];
+    let first = start_slowly(&run, &Path::new(&output).join(".checkpoints"), "chk-");
+    let signalled = Command::new("kill").args(["-INT", &first.id().to_string()]).status().unwrap();
+    assert!(signalled.success());
+    let ended = first.wait_with_output().unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(130), "{said}");
+    assert!(said.lines().last().unwrap().starts_with("cofferdam run wordcount"), "{said}");
+    cofferdam(&run).exits(0);
+    let lines = lines_below(&output);
+    assert_eq!((lines.len(), lines.values().sum::<u64>()), (4000, 4000));
+}
+
+#[test]
+fn torture_judges_every_guarantee() {
+    let folder = Folder::new("torture");
+    let input = folder.file("in.txt", words(600));
+    for guarantee in ["exactly-once", "at-least-once", "at-most-once"] {
+        let torture = ["torture", "wordcount", "--input", &input, "--kills", "4", "--seed", "0x7"];
+        let done =
+            cofferdam(&with(&torture, &["--guarantee", guarantee, "--format", "json"])).exits(0);
+        let got = done.summary();
+        assert_eq!(got["schema"], "cofferdam.torture/1");
+        assert_eq!((&got["kills"], &got["seed"], &got["wrong"]), (&4.into(), &7.into(), &0.into()));
+        assert_eq!(
+            (&got["state_verdict"], &got["output_verdict"]),
+            (&"held".into(), &"held".into())
+        );
+        assert!(guarantee == "at-most-once" || got["lost"] == 0, "{got}");
+        assert!(guarantee == "at-least-once" || got["duplicated"] == 0, "{got}");
+        assert!(done.err.contains("seed 7"), "{done:?}");
+    }
+}
+
+#[test]
+fn torture_refuses_what_it_can_not_judge() {
+    let folder = Folder::new("untortured");
+    let input = folder.file("in.txt", words(20));
+    let torture = |job, more: &[&str]| {
+        cofferdam(&with(&["torture", job, "--input", &input, "--kills", "2"], more))
+    };
+    torture("wordcount", &["--backend", "memory"]).is_refused(&["--backend memory"]);
+    torture("wordcount", &["--sink", "discard"]).is_refused(&["--sink discard"]);
+    torture("wordcount", &["--seed", "x"]).is_refused(&["--seed", "0x1f"]);
+    torture("wordcount", &["--output", &folder.path("")]).is_refused(&["--output", "not empty"]);
+    torture("keyed-count", &[]).is_refused(&["keyed-count"]);
+    torture("max", &[]).is_refused(&["in.txt", "line 1", "key"]);
+    torture("wordcount", &["--kills", "0"]).exits(2);
+}
