@@ -63,7 +63,7 @@ impl Done {
     }
 
     /// Exit code 2, one sentence that has all these words, and a command as the last line.
-    fn is_refused(self, words: &[&str]) {
+    fn refuses(self, words: &[&str]) {
         let done = self.exits(2);
         let sentence = done.err.lines().next().unwrap();
         assert!(sentence.starts_with("error: "), "{done:?}");
@@ -138,7 +138,7 @@ fn jobs_are_listed_and_drawn() {
     assert!(cofferdam(&["jobs", "smoke-alarm", "--mermaid"]).exits(0).out.starts_with("flowchart"));
     let graph = cofferdam(&["jobs", "wordcount", "--format", "json"]).exits(0).summary();
     assert_eq!(graph["edges"][0]["partition"], "hash");
-    cofferdam(&["jobs", "no-such-job"]).is_refused(&["no-such-job", "wordcount"]);
+    cofferdam(&["jobs", "no-such-job"]).refuses(&["no-such-job", "wordcount"]);
     cofferdam(&["jobs", "--dot"]).exits(2);
 }
 
@@ -162,18 +162,17 @@ fn claims_come_with_their_reasons() {
 #[test]
 fn modes_that_can_not_be_are_refused_with_the_reason() {
     let analyze = |more: &[&str]| cofferdam(&with(&["analyze", "wordcount"], more));
-    analyze(&["--guarantee", "exactly-twice"]).is_refused(&[
+    analyze(&["--guarantee", "exactly-twice"]).refuses(&[
         "--guarantee",
         "exactly-twice",
         "at-most-once",
     ]);
-    analyze(&["--mechanism", "tracked"]).is_refused(&["--mechanism tracked", "at-least-once"]);
+    analyze(&["--mechanism", "tracked"]).refuses(&["--mechanism tracked", "at-least-once"]);
     analyze(&["--guarantee", "at-most-once", "--sink", "two-phase"])
-        .is_refused(&["two-phase", "checkpoint"]);
-    analyze(&["--parallelism", "0"]).is_refused(&["--parallelism"]);
-    analyze(&["--parallelism", "1000000"]).is_refused(&["1000000"]);
-    cofferdam(&["run", "wordcount", "--savepoint", "x", "--output", "y"])
-        .is_refused(&["--savepoint"]);
+        .refuses(&["two-phase", "checkpoint"]);
+    analyze(&["--parallelism", "0"]).refuses(&["--parallelism"]);
+    analyze(&["--parallelism", "1000000"]).refuses(&["1000000"]);
+    cofferdam(&["run", "wordcount", "--savepoint", "x", "--output", "y"]).refuses(&["--savepoint"]);
 }
 
 #[test]
@@ -244,38 +243,38 @@ fn a_checksum_stands_for_discarded_records() {
     };
     assert_eq!(checksum("a", "1"), checksum("b", "1"));
     let output = folder.path("c");
-    cofferdam(&with(&run, &["--output", &output, "--input", "x"])).is_refused(&["--input x"]);
+    cofferdam(&with(&run, &["--output", &output, "--input", "x"])).refuses(&["--input x"]);
 }
 
 #[test]
-fn wrong_input_is_refused_in_one_sentence() {
+fn wrong_input_refuses_in_one_sentence() {
     let folder = Folder::new("input");
     let output = folder.path("out");
     let text = folder.file("in.txt", "a\n");
     let run = |job, input: &str, more: &[&str]| {
         cofferdam(&with(&["run", job, "--input", input, "--output", &output], more))
     };
-    run("wordcount", "/nowhere/in.txt", &[]).is_refused(&["/nowhere/in.txt"]);
+    run("wordcount", "/nowhere/in.txt", &[]).refuses(&["/nowhere/in.txt"]);
     let latin = folder.file("latin.txt", b"ok\ncaf\xe9\n");
-    run("wordcount", &latin, &["--resume", "never"]).is_refused(&["latin.txt, line 2", "UTF-8"]);
+    run("wordcount", &latin, &["--resume", "never"]).refuses(&["latin.txt, line 2", "UTF-8"]);
     let header = "sensor,time_s,temperature,smoke\n";
     let csv = folder.file("nan.csv", format!("{header}d,0,NaN,0\n"));
-    run("smoke-alarm", &csv, &["--resume", "never"]).is_refused(&["nan.csv, line 2", "NaN"]);
+    run("smoke-alarm", &csv, &["--resume", "never"]).refuses(&["nan.csv, line 2", "NaN"]);
     let csv = folder.file("columns.csv", "a,b\n1,2\n");
-    run("max", &csv, &["--resume", "never"]).is_refused(&["columns.csv", "key"]);
+    run("max", &csv, &["--resume", "never"]).refuses(&["columns.csv", "key"]);
     let json = folder.file("price.ndjson", r#"{"campaign":"c","price_micros":-1,"event_id":1}"#);
-    run("ad-billing", &json, &["--resume", "never"]).is_refused(&["price.ndjson, line 1", "-1"]);
-    run("no-such-job", &text, &[]).is_refused(&["no-such-job"]);
-    run("random-graph", &text, &[]).is_refused(&["random-graph", "simulated"]);
-    run("wordcount", &text, &["--hot", "4"]).is_refused(&["wordcount", "--hot"]);
-    run("wordcount", &text, &["--emit", "often"]).is_refused(&["--emit often"]);
-    run("wordcount", &text, &["--rate", "0"]).is_refused(&["--rate"]);
-    run("wordcount", &text, &["--rate", "-5"]).is_refused(&["-5"]);
+    run("ad-billing", &json, &["--resume", "never"]).refuses(&["price.ndjson, line 1", "-1"]);
+    run("no-such-job", &text, &[]).refuses(&["no-such-job"]);
+    run("random-graph", &text, &[]).refuses(&["random-graph", "simulated"]);
+    run("wordcount", &text, &["--hot", "4"]).refuses(&["wordcount", "--hot"]);
+    run("wordcount", &text, &["--emit", "often"]).refuses(&["--emit often"]);
+    run("wordcount", &text, &["--rate", "0"]).refuses(&["--rate"]);
+    run("wordcount", &text, &["--rate", "-5"]).refuses(&["-5"]);
     run("wordcount", &text, &["--checkpoint-interval", "1"])
-        .is_refused(&["--checkpoint-interval", "250ms"]);
-    run("wordcount", &text, &["--resume", "/nowhere/chk-3"]).is_refused(&["/nowhere/chk-3"]);
-    cofferdam(&["run", "wordcount", "--output", &output]).is_refused(&["--input"]);
-    cofferdam(&["run", "wordcount", "--input", &text]).is_refused(&["--output"]);
+        .refuses(&["--checkpoint-interval", "250ms"]);
+    run("wordcount", &text, &["--resume", "/nowhere/chk-3"]).refuses(&["/nowhere/chk-3"]);
+    cofferdam(&["run", "wordcount", "--output", &output]).refuses(&["--input"]);
+    cofferdam(&["run", "wordcount", "--input", &text]).refuses(&["--output"]);
     assert!(lines_below(&output).is_empty());
 }
 
@@ -287,10 +286,10 @@ fn what_was_committed_before_a_bad_line_stays() {
     let output = folder.path("out");
     let run = ["run", "wordcount", "--input", &input, "--output", &output, "--parallelism", "1"];
     let run = with(&run, &["--rate", "400", "--checkpoint-interval", "20ms"]);
-    cofferdam(&run).is_refused(&["in.txt, line 401"]);
+    cofferdam(&run).refuses(&["in.txt, line 401"]);
     let committed = lines_below(&output);
     assert!(!committed.is_empty());
-    cofferdam(&run).is_refused(&["in.txt, line 401"]);
+    cofferdam(&run).refuses(&["in.txt, line 401"]);
     let later = lines_below(&output);
     assert!(committed.keys().all(|line| later.contains_key(line)));
     assert!(later.values().all(|times| *times == 1), "nothing is committed twice");
@@ -312,13 +311,13 @@ fn a_damaged_checkpoint_is_named_and_the_output_stays() {
     flipped[whole.len() / 2] ^= 0xff;
     for damaged in [&flipped[..], &whole[..whole.len() - 1], b""] {
         fs::write(&metadata, damaged).unwrap();
-        cofferdam(&run).is_refused(&["metadata"]);
+        cofferdam(&run).refuses(&["metadata"]);
         assert_eq!(lines_below(&output), before);
     }
     fs::write(&metadata, whole).unwrap();
     cofferdam(&run).exits(0);
     fs::write(checkpoints.join("run.json"), "{").unwrap();
-    cofferdam(&run).is_refused(&["run.json", "damaged"]);
+    cofferdam(&run).refuses(&["run.json", "damaged"]);
 }
 
 #[test]
@@ -330,7 +329,7 @@ fn checkpoints_of_another_run_are_refused() {
     cofferdam(&with(&["run", "wordcount"], &run)).exits(0);
     let before = lines_below(&output);
     let refused = |job, more: &[&str], words: &[&str]| {
-        cofferdam(&with(&with(&["run", job], &run), more)).is_refused(words);
+        cofferdam(&with(&with(&["run", job], &run), more)).refuses(words);
         assert_eq!(lines_below(&output), before);
     };
     refused("seen", &[], &["job wordcount", "job seen"]);
@@ -341,7 +340,7 @@ fn checkpoints_of_another_run_are_refused() {
     refused("wordcount", &["--resume", "never"], &["part-", "--output"]);
     refused("wordcount", &["--backend", "memory"], &["part-", "--output"]);
     cofferdam(&["run", "wordcount", "--input", &other, "--output", &output])
-        .is_refused(&["other.txt"]);
+        .refuses(&["other.txt"]);
     assert_eq!(lines_below(&output), before);
 }
 
@@ -414,7 +413,7 @@ fn two_runs_do_not_share_checkpoints() {
         "20ms",
     ];
     let mut first = start_slowly(&run, &Path::new(&output).join(".checkpoints"), "chk-");
-    cofferdam(&run).is_refused(&["another run", ".checkpoints"]);
+    cofferdam(&run).refuses(&["another run", ".checkpoints"]);
     first.kill().unwrap();
     first.wait().unwrap();
     cofferdam(&run).exits(0);
@@ -475,11 +474,11 @@ fn torture_refuses_what_it_can_not_judge() {
     let torture = |job, more: &[&str]| {
         cofferdam(&with(&["torture", job, "--input", &input, "--kills", "2"], more))
     };
-    torture("wordcount", &["--backend", "memory"]).is_refused(&["--backend memory"]);
-    torture("wordcount", &["--sink", "discard"]).is_refused(&["--sink discard"]);
-    torture("wordcount", &["--seed", "x"]).is_refused(&["--seed", "0x1f"]);
-    torture("wordcount", &["--output", &folder.path("")]).is_refused(&["--output", "not empty"]);
-    torture("keyed-count", &[]).is_refused(&["keyed-count"]);
-    torture("max", &[]).is_refused(&["in.txt", "line 1", "key"]);
+    torture("wordcount", &["--backend", "memory"]).refuses(&["--backend memory"]);
+    torture("wordcount", &["--sink", "discard"]).refuses(&["--sink discard"]);
+    torture("wordcount", &["--seed", "x"]).refuses(&["--seed", "0x1f"]);
+    torture("wordcount", &["--output", &folder.path("")]).refuses(&["--output", "not empty"]);
+    torture("keyed-count", &[]).refuses(&["keyed-count"]);
+    torture("max", &[]).refuses(&["in.txt", "line 1", "key"]);
     torture("wordcount", &["--kills", "0"]).exits(2);
 }

@@ -1,7 +1,7 @@
 //! `analyze`: the claim that follows from a job's parts.
 
 use clap::Args;
-use cofferdam::guarantee::{Claim, Guarantee, Level, Mechanism, SinkContract};
+use cofferdam::guarantee::{Claim, Level};
 use cofferdam::job::InferredClaim;
 use serde::Serialize;
 
@@ -33,9 +33,8 @@ struct ClaimRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     schema: Option<&'static str>,
     job: &'static str,
-    guarantee: Guarantee,
-    mechanism: Mechanism,
-    sink: SinkContract,
+    #[serde(flatten)]
+    mode: Mode,
     claim: Claim,
     sinks: Vec<SinkRow>,
     because: Vec<String>,
@@ -88,8 +87,8 @@ fn matrix(
     for row in &rows {
         let cells = [
             (row.job, Paint::plain as Painted),
-            (row.mechanism.word(), Paint::plain),
-            (row.sink.word(), Paint::plain),
+            (row.mode.mechanism.word(), Paint::plain),
+            (row.mode.sink.word(), Paint::plain),
             painted_level(Some(row.claim.state)),
             painted_level(row.claim.output),
             (row.weakest_link(), Paint::dim),
@@ -102,8 +101,8 @@ fn matrix(
 
 fn tell(row: &ClaimRow, console: &Console) {
     let paint = console.paint;
-    let ClaimRow { job, guarantee, mechanism, sink, .. } = row;
-    console.say(format!("{}  {guarantee}, {mechanism}, {sink}", paint.bold(job)));
+    let ClaimRow { job, mode, .. } = row;
+    console.say(format!("{}  {mode}", paint.bold(job)));
     let mut table = Table::default();
     table.row(paint, [("  state", Paint::plain as Painted), painted_level(Some(row.claim.state))]);
     for sink in &row.sinks {
@@ -139,16 +138,7 @@ impl ClaimRow {
         let InferredClaim { sinks, because, .. } = inferred;
         let sinks =
             sinks.iter().map(|sink| SinkRow { uid: sink.uid.to_string(), level: sink.level });
-        Ok(Self {
-            schema: None,
-            job: job.name(),
-            guarantee: mode.guarantee,
-            mechanism: mode.mechanism,
-            sink: mode.sink,
-            claim,
-            sinks: sinks.collect(),
-            because,
-        })
+        Ok(Self { schema: None, job: job.name(), mode, claim, sinks: sinks.collect(), because })
     }
 }
 

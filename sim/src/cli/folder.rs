@@ -5,7 +5,6 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{self, Path, PathBuf};
 
-use cofferdam::guarantee::{Guarantee, Mechanism, SinkContract};
 use cofferdam::runtime::Resume;
 use serde::{Deserialize, Serialize};
 
@@ -17,9 +16,8 @@ use crate::jobs::{BuiltinJob, Parameters};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Description {
     job: String,
-    guarantee: Guarantee,
-    mechanism: Mechanism,
-    sink: SinkContract,
+    #[serde(flatten)]
+    mode: Mode,
     parallelism: usize,
     parameters: Vec<(String, String)>,
     input: Vec<PathBuf>,
@@ -37,9 +35,7 @@ impl Description {
         let absolute = |path: &PathBuf| path::absolute(path).unwrap_or_else(|_| path.clone());
         Self {
             job: job.name().to_owned(),
-            guarantee: mode.guarantee,
-            mechanism: mode.mechanism,
-            sink: mode.sink,
+            mode,
             parallelism,
             parameters: parameters.iter().map(owned).collect(),
             input: input.iter().map(absolute).collect(),
@@ -59,9 +55,9 @@ impl Description {
         let input: Vec<_> = self.input.iter().map(|path| path.to_string_lossy()).collect();
         let mut texts = vec![
             format!("job {}", self.job),
-            format!("--guarantee {}", self.guarantee),
-            format!("--mechanism {}", self.mechanism),
-            format!("--sink {}", self.sink),
+            format!("--guarantee {}", self.mode.guarantee),
+            format!("--mechanism {}", self.mode.mechanism),
+            format!("--sink {}", self.mode.sink),
             format!("--parallelism {}", self.parallelism),
             format!("--input {}", input.join(" ")),
         ];

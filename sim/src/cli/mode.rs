@@ -1,14 +1,17 @@
 //! The flags that name a mode, and what they come to together.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use cofferdam::config::JobConfig;
 use cofferdam::guarantee::{Guarantee, Mechanism, SinkContract};
 use cofferdam::job::Job;
+use serde::{Deserialize, Serialize};
 
 use crate::cli::exit::Failure;
-use crate::cli::values::{positive_size, word};
+use crate::cli::values::{interval, positive_size, word};
 use crate::jobs::{BuiltinJob, CaseData, JobError, Parameters, Setup, Shape};
 
 /// The flags.
@@ -29,8 +32,45 @@ pub(crate) struct ModeArgs {
     pub(crate) parallelism: usize,
 }
 
+/// When checkpoints are taken and where they go.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Checkpoints")]
+pub(crate) struct CheckpointArgs {
+    /// The time between two checkpoints [default: 1s; torture: 20ms]
+    #[arg(long, value_name = "DURATION", value_parser = interval)]
+    checkpoint_interval: Option<Duration>,
+    /// Their folder [default: OUTPUT/.checkpoints]
+    #[arg(long, value_name = "DIR")]
+    checkpoints: Option<PathBuf>,
+    /// How many complete ones are kept
+    #[arg(long, value_name = "N", value_parser = positive_size, default_value = "1")]
+    pub(crate) retain: usize,
+    /// Where they lie: in memory they are gone with the process
+    #[arg(long, value_enum, default_value_t = Backend::Fs)]
+    pub(crate) backend: Backend,
+}
+
+/// What keeps checkpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Backend {
+    Memory,
+    Fs,
+}
+
+impl CheckpointArgs {
+    /// The time between two checkpoints, `usual` unless another was given.
+    pub(crate) fn interval(&self, usual: Duration) -> Duration {
+        self.checkpoint_interval.unwrap_or(usual)
+    }
+
+    /// The folder of the checkpoints of a run that writes into `output`.
+    pub(crate) fn folder(&self, output: &Path) -> PathBuf {
+        self.checkpoints.clone().unwrap_or_else(|| output.join(".checkpoints"))
+    }
+}
+
 /// A guarantee with how it is reached and what the sinks promise.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Mode {
     pub(crate) guarantee: Guarantee,
     pub(crate) mechanism: Mechanism,

@@ -4,10 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use cofferdam::config::JobConfig;
 use cofferdam::coordinator::CoordinatorNote;
-use cofferdam::guarantee::{Guarantee, Mechanism, SinkContract};
 use cofferdam::runtime::{
     self, CheckpointStore, FileStore, MemoryStore, Resume, RunEvent, RunOptions, RunReport,
 };
@@ -16,10 +15,10 @@ use serde::Serialize;
 
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::folder::{self, Description};
-use crate::cli::mode::{Mode, ModeArgs};
+use crate::cli::mode::{Backend, CheckpointArgs, Mode, ModeArgs};
 use crate::cli::output::{Console, grouped, seconds};
 use crate::cli::signals::stop_flag;
-use crate::cli::values::{JobParameters, find_job, interval, positive, positive_size};
+use crate::cli::values::{JobParameters, find_job, positive, positive_size};
 use crate::jobs::{FileJob, Files, Setup};
 
 /// Run a job on the real engine
@@ -53,37 +52,12 @@ pub(crate) struct RunArgs {
     parameters: JobParameters,
 }
 
-/// When checkpoints are taken and where they go.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Checkpoints")]
-struct CheckpointArgs {
-    /// The time between two checkpoints
-    #[arg(long, value_name = "DURATION", value_parser = interval, default_value = "1s")]
-    checkpoint_interval: Duration,
-    /// Their folder [default: OUTPUT/.checkpoints]
-    #[arg(long, value_name = "DIR")]
-    checkpoints: Option<PathBuf>,
-    /// How many complete ones are kept
-    #[arg(long, value_name = "N", value_parser = positive_size, default_value = "1")]
-    retain: usize,
-    /// Where they lie: in memory they are gone with the process
-    #[arg(long, value_enum, default_value_t = Backend::Fs)]
-    backend: Backend,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Backend {
-    Memory,
-    Fs,
-}
-
 #[derive(Serialize)]
 struct Summary {
     schema: &'static str,
     job: &'static str,
-    guarantee: Guarantee,
-    mechanism: Mechanism,
-    sink: SinkContract,
+    #[serde(flatten)]
+    mode: Mode,
     records_in: u64,
     records_out: u64,
     checkpoints: u64,
@@ -101,7 +75,7 @@ pub(crate) fn run(args: &RunArgs, console: &Console) -> Result<Exit, Failure> {
     let described = Description::new(job, mode, args.mode.parallelism, &parameters, &args.input);
     let setup = mode.setup(args.mode.parallelism, parameters);
     let config = JobConfig {
-        checkpoint_interval: args.checkpoints.checkpoint_interval,
+        checkpoint_interval: args.checkpoints.interval(INTERVAL),
         checkpoints_retained: args.checkpoints.retain,
         ..setup.config.clone()
     };
@@ -127,14 +101,11 @@ pub(crate) fn run(args: &RunArgs, console: &Console) -> Result<Exit, Failure> {
 impl RunArgs {
     /// The store, after a look at whether this run may go on from what lies there.
     fn store(&self, described: &Description) -> Result<Arc<dyn CheckpointStore>, Failure> {
-        let folder = match (self.checkpoints.backend, &self.checkpoints.checkpoints) {
-            (Backend::Memory, _) => {
-                folder::refuse_old_output(&self.output)?;
-                return Ok(Arc::new(MemoryStore::new()));
-            }
-            (Backend::Fs, Some(folder)) => folder.clone(),
-            (Backend::Fs, None) => self.output.join(".checkpoints"),
-        };
+        if self.checkpoints.backend == Backend::Memory {
+            folder::refuse_old_output(&self.output)?;
+            return Ok(Arc::new(MemoryStore::new()));
+        }
+        let folder = self.checkpoints.folder(&self.output);
         let store = FileStore::open(&folder)?;
         folder::settle(&folder, &self.output, &self.resume, described)?;
         Ok(Arc::new(store))
@@ -195,9 +166,7 @@ fn summary(job: &'static str, mode: Mode, report: &RunReport, built: &FileJob) -
     Summary {
         schema: "cofferdam.run/1",
         job,
-        guarantee: mode.guarantee,
-        mechanism: mode.mechanism,
-        sink: mode.sink,
+        mode,
         records_in: report.records_in,
         records_out: report.records_out,
         checkpoints: report.checkpoints.count,
@@ -212,8 +181,8 @@ fn tell(summary: &Summary, console: &Console) {
     if console.is_json() {
         return console.row(summary);
     }
-    let Summary { job, guarantee, mechanism, sink, checkpoints, restarts, wall_s, .. } = summary;
-    console.say(format!("{}  {guarantee}, {mechanism}, {sink}", console.paint.bold(job)));
+    let Summary { job, mode, checkpoints, restarts, wall_s, .. } = summary;
+    console.say(format!("{}  {mode}", console.paint.bold(job)));
     console.say(format!(
         "  {} records in, {} out, in {wall_s} s ({} a second)",
         grouped(summary.records_in),
@@ -228,3 +197,6 @@ fn tell(summary: &Summary, console: &Console) {
         console.say("  nothing was left to do: an earlier run has read all the input");
     }
 }
+
+/// The time between two checkpoints unless another is given.
+const INTERVAL: Duration = Duration::from_secs(1);

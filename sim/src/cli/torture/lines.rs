@@ -85,13 +85,13 @@ fn written(path: &Path, contract: SinkContract) -> Option<[u64; 3]> {
     let name = path.file_name()?.to_str()?;
     let numbers = name.strip_prefix("part-")?.strip_suffix(".ndjson")?.split('-');
     let numbers: Vec<u64> = numbers.map(|number| number.parse().ok()).collect::<Option<_>>()?;
-    match (contract, numbers[..].iter().as_slice()) {
+    match (contract, numbers.as_slice()) {
         (SinkContract::Plain, [attempt, subtask]) => Some([*attempt, 0, *subtask]),
         (SinkContract::TwoPhase, [subtask, attempt, transaction]) => {
             Some([*attempt, *transaction, *subtask])
         }
         (SinkContract::Idempotent, [subtask]) => Some([0, 0, *subtask]),
-        (_, _) => None,
+        _ => None,
     }
 }
 

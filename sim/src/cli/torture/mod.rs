@@ -3,21 +3,23 @@
 
 mod judge;
 mod lines;
+#[cfg(test)]
+mod tests;
 mod victim;
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::process;
+use std::time::Instant;
 
 use clap::Args;
-use cofferdam::guarantee::{Claim, Guarantee, Level, Mechanism, SinkContract};
+use cofferdam::guarantee::{Claim, Level, SinkContract};
 use serde::Serialize;
 
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::mode::{Mode, ModeArgs};
+use crate::cli::mode::{Backend, CheckpointArgs, Mode, ModeArgs};
 use crate::cli::output::{Console, Paint, Painted, Table, seconds};
-use crate::cli::run::Backend;
-use crate::cli::values::{JobParameters, find_job, interval, positive, seed};
+use crate::cli::values::{JobParameters, find_job, positive, seed};
 use crate::jobs::{BuiltinJob, CaseData};
 
 use judge::{Findings, Judge, Verdict};
@@ -40,14 +42,10 @@ pub(crate) struct TortureArgs {
     /// An empty folder for its output [default: one that is removed if all claims hold]
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// The time between two checkpoints
-    #[arg(long, value_name = "DURATION", value_parser = interval, default_value = "20ms")]
-    checkpoint_interval: Duration,
-    /// Where checkpoints lie
-    #[arg(long, value_enum, default_value_t = Backend::Fs)]
-    backend: Backend,
     #[command(flatten)]
     mode: ModeArgs,
+    #[command(flatten)]
+    checkpoints: CheckpointArgs,
     #[command(flatten)]
     parameters: JobParameters,
 }
@@ -56,9 +54,8 @@ pub(crate) struct TortureArgs {
 struct Summary {
     schema: &'static str,
     job: &'static str,
-    guarantee: Guarantee,
-    mechanism: Mechanism,
-    sink: SinkContract,
+    #[serde(flatten)]
+    mode: Mode,
     seed: u64,
     kills: u64,
     restores: u64,
@@ -78,10 +75,10 @@ pub(crate) fn torture(args: &TortureArgs, console: &Console) -> Result<Exit, Fai
     let mode = args.mode.mode("torture")?;
     refuse(args, mode)?;
     let judge = judge(args, job, mode)?;
-    let (output, is_own) = args.output_folder()?;
+    let mut folder = OutputFolder::new(args.output.as_ref())?;
     console.note(format!("seed {}", args.seed));
-    let mut victim = Victim::new(args, mode, &output, judge.records())?;
-    let bar = console.bar(args.kills);
+    let mut victim = Victim::new(args, mode, &folder.path, judge.records())?;
+    let bar = console.bar(args.kills).with_message("kills");
     for kill in 1..=args.kills {
         let moment = victim.kill_next()?;
         bar.inc(1);
@@ -89,13 +86,11 @@ pub(crate) fn torture(args: &TortureArgs, console: &Console) -> Result<Exit, Fai
     }
     bar.finish_and_clear();
     victim.finish()?;
-    let findings = judge.judge(&output)?;
+    let findings = judge.judge(&folder.path)?;
     let summary = Summary {
         schema: "cofferdam.torture/1",
         job: job.name(),
-        guarantee: mode.guarantee,
-        mechanism: mode.mechanism,
-        sink: mode.sink,
+        mode,
         seed: args.seed,
         kills: args.kills,
         restores: victim.restores(),
@@ -109,12 +104,12 @@ pub(crate) fn torture(args: &TortureArgs, console: &Console) -> Result<Exit, Fai
         wall_s: seconds(started.elapsed()),
     };
     tell(&summary, &findings, console);
-    conclude(&summary, &output, is_own)
+    conclude(&summary, &mut folder)
 }
 
 /// What can not be tortured, with the reason.
 fn refuse(args: &TortureArgs, mode: Mode) -> Result<(), Failure> {
-    let reason = if args.backend == Backend::Memory {
+    let reason = if args.checkpoints.backend == Backend::Memory {
         "--backend memory: checkpoints in memory die with the process, nothing could be resumed"
     } else if mode.sink == SinkContract::Discard {
         "--sink discard writes nothing that could be judged"
@@ -141,21 +136,32 @@ fn judge(args: &TortureArgs, job: &'static dyn BuiltinJob, mode: Mode) -> Result
     Ok(Judge::new(job, mode.sink, case, numbers))
 }
 
-impl TortureArgs {
-    /// The folder to write into, and whether it is one of our own.
-    fn output_folder(&self) -> Result<(PathBuf, bool), Failure> {
-        let name = format!("cofferdam-torture-{}", std::process::id());
-        let (folder, is_own) = match &self.output {
-            Some(folder) => (folder.clone(), false),
-            None => (std::env::temp_dir().join(name), true),
-        };
-        let failed = |error| Failure::input(format!("--output {}: {error}", folder.display()));
-        fs::create_dir_all(&folder).map_err(failed)?;
-        match fs::read_dir(&folder).map_err(failed)?.next() {
-            None => Ok((folder, is_own)),
-            Some(_) => {
-                Err(Failure::input(format!("--output {}: it is not empty", folder.display())))
-            }
+/// Where the job writes.
+struct OutputFolder {
+    path: PathBuf,
+    /// It is removed at the end.
+    is_temporary: bool,
+}
+
+impl OutputFolder {
+    /// The folder that was `asked` for, or one of its own.
+    fn new(asked: Option<&PathBuf>) -> Result<Self, Failure> {
+        let own = || std::env::temp_dir().join(format!("cofferdam-torture-{}", process::id()));
+        let path = asked.cloned().unwrap_or_else(own);
+        let failed = |error| Failure::input(format!("--output {}: {error}", path.display()));
+        fs::create_dir_all(&path).map_err(failed)?;
+        match fs::read_dir(&path).map_err(failed)?.next() {
+            None => Ok(Self { path, is_temporary: asked.is_none() }),
+            Some(_) => Err(Failure::input(format!("--output {}: it is not empty", path.display()))),
+        }
+    }
+}
+
+impl Drop for OutputFolder {
+    fn drop(&mut self) {
+        if self.is_temporary {
+            // Nothing depends on it, and there is nobody left to tell.
+            let _ = fs::remove_dir_all(&self.path);
         }
     }
 }
@@ -165,8 +171,8 @@ fn tell(summary: &Summary, findings: &Findings, console: &Console) {
         return console.row(summary);
     }
     let paint = console.paint;
-    let Summary { job, guarantee, mechanism, sink, kills, restores, wall_s, .. } = summary;
-    console.say(format!("{}  {guarantee}, {mechanism}, {sink}", paint.bold(job)));
+    let Summary { job, mode, kills, restores, wall_s, .. } = summary;
+    console.say(format!("{}  {mode}", paint.bold(job)));
     console.say(format!("  {kills} kills, {restores} runs resumed from a checkpoint, {wall_s} s"));
     let claim = summary.claim;
     let output_claim = claim.output.map_or("-", Level::word);
@@ -202,21 +208,20 @@ fn tell(summary: &Summary, findings: &Findings, console: &Console) {
     findings.examples.iter().for_each(|text| console.say(format!("  - {text}")));
 }
 
-/// The exit code; what was written stays if somebody will want to look at it.
-fn conclude(summary: &Summary, output: &Path, is_own: bool) -> Result<Exit, Failure> {
+/// The exit code. What was written stays if somebody will want to look at it.
+fn conclude(summary: &Summary, folder: &mut OutputFolder) -> Result<Exit, Failure> {
     let verdicts = [("state", summary.state_verdict), ("output", summary.output_verdict)];
     let found = |wanted| verdicts.iter().find(|(_, verdict)| *verdict == wanted);
-    let at = output.display();
-    if let Some((subject, _)) = found(Verdict::Violated) {
-        let text = format!("the claim for the {subject} is violated; the output is in {at}");
-        return Err(Failure::again(Exit::Violated, text));
-    }
-    if let Some((subject, _)) = found(Verdict::Unknown) {
-        let text = format!("nothing can be said about the {subject}; the output is in {at}");
-        return Err(Failure::again(Exit::Unknown, text));
-    }
-    if is_own {
-        fs::remove_dir_all(output).map_err(|error| Failure::input(format!("{at}: {error}")))?;
-    }
-    Ok(Exit::Done)
+    let (exit, text) = match (found(Verdict::Violated), found(Verdict::Unknown)) {
+        (Some((subject, _)), _) => {
+            (Exit::Violated, format!("the claim for the {subject} is violated"))
+        }
+        (None, Some((subject, _))) => {
+            (Exit::Unknown, format!("nothing can be said about the {subject}"))
+        }
+        (None, None) => return Ok(Exit::Done),
+    };
+    folder.is_temporary = false;
+    let text = format!("{text}; the output is in {}", folder.path.display());
+    Err(Failure::again(exit, text))
 }

@@ -44,8 +44,8 @@ impl Victim {
         output: &Path,
         records: usize,
     ) -> Result<Self, Failure> {
-        let checkpoints = output.join(".checkpoints");
-        let interval = format!("{}ms", args.checkpoint_interval.as_millis());
+        let checkpoints = args.checkpoints.folder(output);
+        let interval = format!("{}ms", args.checkpoints.interval(INTERVAL).as_millis());
         let path = |path: &Path| path.to_string_lossy().into_owned();
         let flags = [
             ("--input", path(&args.input)),
@@ -55,6 +55,8 @@ impl Victim {
             ("--sink", mode.sink.to_string()),
             ("--parallelism", args.mode.parallelism.to_string()),
             ("--checkpoint-interval", interval),
+            ("--checkpoints", path(&checkpoints)),
+            ("--retain", args.checkpoints.retain.to_string()),
         ];
         let mut arguments = vec!["run".to_owned(), args.job.clone(), "--origins".to_owned()];
         arguments.extend(flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]));
@@ -206,6 +208,9 @@ fn has_ended(child: &mut Child) -> Result<bool, Failure> {
 fn failed(error: &std::io::Error) -> Failure {
     Failure::input(format!("the run can not be started or killed: {error}"))
 }
+
+/// The time between two checkpoints unless another is given: several fit between two kills.
+const INTERVAL: Duration = Duration::from_millis(20);
 
 /// How long a run is expected to live until it is killed; the reading rate follows from it.
 const CYCLE_SECONDS: f64 = 0.3;
