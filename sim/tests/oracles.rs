@@ -1,0 +1,318 @@
+//! The judges over whole simulated runs: they are content with the engine as it is, and each broken
+//! variant of the protocol is caught by the judge whose rule it breaks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
+
+use cofferdam::connector::memory::{Collect, CollectTransactions, Range, VecSource};
+use cofferdam::guarantee::{Mechanism, SinkContract};
+use cofferdam::id::{AttemptId, VertexId};
+use cofferdam::job::{Job, JobBuilder};
+use cofferdam::operator::Emit;
+use cofferdam::operator::keyed::{KeyedContext, KeyedProcess};
+use cofferdam::state::codec;
+use cofferdam::state::key_group::KeyGroupCount;
+use cofferdam::time::EventTime;
+use cofferdam::trace::RecordId;
+use cofferdam_sim::decide::Decider;
+use cofferdam_sim::fault;
+use cofferdam_sim::interpose::Variant;
+use cofferdam_sim::options::{FaultProfile, Options};
+use cofferdam_sim::oracle::{
+    AppliedFact, Facts, Finding, Judgement, ORACLES, RowFact, SinkFacts, StateFacts, judge,
+};
+use cofferdam_sim::world::{Applied, Ending, Plan, World};
+
+const RECORDS: u64 = 100;
+const SEEDS: u64 = 300;
+
+/// What a test runs.
+#[derive(Clone, Copy)]
+struct Case {
+    mechanism: Mechanism,
+    sink: SinkContract,
+    make: fn(&Options, Mechanism, SinkContract) -> Job,
+    reference: fn(&[u64]) -> Reference,
+    /// The job's rows are fired by timers.
+    fires: bool,
+}
+
+/// What a job comes to.
+#[derive(Default)]
+struct Reference {
+    cells: BTreeMap<(String, Vec<u8>), Vec<u8>>,
+    rows: BTreeMap<Vec<u8>, u64>,
+}
+
+const COUNTING: Case = Case {
+    mechanism: Mechanism::Aligned,
+    sink: SinkContract::TwoPhase,
+    make: counting,
+    reference: counted,
+    fires: false,
+};
+
+const ALARMS: Case = Case { make: alarms, reference: alarmed, fires: true, ..COUNTING };
+
+/// The keys that a number is counted under.
+fn keys(number: u64) -> impl Iterator<Item = u64> {
+    [Some(number % 7), (number % 3 == 0).then_some(number % 5)].into_iter().flatten()
+}
+
+fn counting(options: &Options, mechanism: Mechanism, sink: SinkContract) -> Job {
+    let builder = JobBuilder::new("counting", options.parallelism);
+    builder.key_groups(KeyGroupCount::new(options.key_groups).unwrap());
+    let counts = builder
+        .source("numbers", VecSource::new((0..RECORDS).collect()))
+        .flat_map("keys", |number: u64, out| keys(number).for_each(|key| out.emit(key)))
+        .key_by(|key| *key)
+        .aggregate("count", 0u64, |count: &mut u64, _| *count += 1);
+    match sink {
+        SinkContract::TwoPhase => {
+            counts.transactional_sink("out", CollectTransactions::default());
+        }
+        SinkContract::Plain | SinkContract::Idempotent | SinkContract::Discard => {
+            counts.sink("out", Collect::default());
+        }
+    }
+    builder.build(options.job_config(mechanism)).unwrap()
+}
+
+fn counted(numbers: &[u64]) -> Reference {
+    let mut reference = Reference::default();
+    let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
+    for key in numbers.iter().flat_map(|number| keys(*number)) {
+        let count = counts.entry(key).or_default();
+        *count += 1;
+        *reference.rows.entry(codec::encode(&(key, *count))).or_default() += 1;
+    }
+    let cell = |(key, count)| (("count".to_owned(), codec::encode(&key)), codec::encode(&count));
+    reference.cells = counts.into_iter().map(cell).collect();
+    reference
+}
+
+/// Remembers a number of each key until event time has passed it by, then says so.
+#[derive(Clone)]
+struct Alarm;
+
+impl KeyedProcess for Alarm {
+    type Key = u64;
+    type In = u64;
+    type State = BTreeSet<u64>;
+    type Out = u64;
+
+    fn process(
+        &mut self,
+        number: u64,
+        context: &mut KeyedContext<'_, u64, BTreeSet<u64>>,
+        _out: &mut impl Emit<u64>,
+    ) {
+        context.state().get_or_insert_default().insert(number);
+        context.register_timer(due(number));
+    }
+
+    fn on_timer(
+        &mut self,
+        time: EventTime,
+        context: &mut KeyedContext<'_, u64, BTreeSet<u64>>,
+        out: &mut impl Emit<u64>,
+    ) {
+        let Some(numbers) = context.state() else { return };
+        let fired: Vec<u64> = numbers.iter().copied().filter(|n| due(*n) == time).collect();
+        for number in fired {
+            numbers.remove(&number);
+            out.emit(number);
+        }
+        if numbers.is_empty() {
+            *context.state() = None;
+        }
+    }
+}
+
+fn due(number: u64) -> EventTime {
+    EventTime::from_millis(number as i64 + 15)
+}
+
+fn alarms(options: &Options, mechanism: Mechanism, sink: SinkContract) -> Job {
+    let builder = JobBuilder::new("alarms", options.parallelism);
+    builder.key_groups(KeyGroupCount::new(options.key_groups).unwrap());
+    let numbers = VecSource::new((0..RECORDS).collect());
+    let fired = builder
+        .source_with_event_time(
+            "numbers",
+            numbers,
+            |number: &u64| EventTime::from_millis(*number as i64),
+            Duration::ZERO,
+        )
+        .key_by(|number| number % 7)
+        .process("alarm", Alarm);
+    match sink {
+        SinkContract::TwoPhase => fired.transactional_sink("out", CollectTransactions::default()),
+        SinkContract::Plain | SinkContract::Idempotent | SinkContract::Discard => {
+            fired.sink("out", Collect::default());
+        }
+    }
+    builder.build(options.job_config(mechanism)).unwrap()
+}
+
+fn alarmed(numbers: &[u64]) -> Reference {
+    let rows = numbers.iter().map(|number| (codec::encode(number), 1)).collect();
+    Reference { cells: BTreeMap::new(), rows }
+}
+
+impl Case {
+    fn run(self, seed: u64, variant: Option<Variant>) -> World {
+        let options = Options::draw(seed, RECORDS as usize, FaultProfile::Default);
+        let job = (self.make)(&options, self.mechanism, self.sink);
+        let faults = fault::plan(seed, &options, job.graph());
+        let initial = job.discover().unwrap();
+        let offset: fn(&[u8]) -> u64 = |cursor| codec::decode::<Range>(cursor).unwrap().next;
+        let sources = vec![(VertexId::new(0), offset)];
+        let plan = Plan { job, sources, initial, options, faults, variant };
+        let mut world = World::new(Rc::new(plan), Decider::new(seed, false));
+        world.run();
+        world
+    }
+
+    /// Judges the run of a seed.
+    fn judge(self, seed: u64, variant: Option<Variant>) -> Judgement {
+        self.judge_world(&self.run(seed, variant))
+    }
+
+    fn judge_world(self, world: &World) -> Judgement {
+        let job = &world.plan().job;
+        let claim = job.claim().claim();
+        let channels: Vec<_> =
+            job.graph().channels().iter().map(|channel| (channel.from, channel.to)).collect();
+        let mut incarnations: Vec<(AttemptId, Vec<AppliedFact>)> =
+            world.incarnations().iter().map(|(attempt, of)| (*attempt, applied(of))).collect();
+        let last = world.tasks().next().map(|(task, _)| task.attempt());
+        let of_last = world.tasks().flat_map(|(_, of)| applied(of)).collect();
+        incarnations.extend(last.map(|attempt| (attempt, of_last)));
+        let cells = world
+            .tasks()
+            .flat_map(|(task, _)| task.stage().cells())
+            .flat_map(|(uid, cells)| {
+                cells.into_iter().map(move |(key, value)| ((uid.to_string(), key), value))
+            })
+            .collect();
+        let whole = (self.reference)(&(0..RECORDS).collect::<Vec<u64>>());
+        let rows: Vec<RowFact<'_>> = world
+            .external()
+            .visible(VertexId::new(1))
+            .map(|row| RowFact {
+                origin: row.origin,
+                attempt: row.attempt,
+                bytes: &row.bytes,
+                key: row.key.as_deref(),
+            })
+            .collect();
+        let takes_checkpoints = self.mechanism.takes_checkpoints();
+        let of_attempt = |(attempt, applied): &(AttemptId, Vec<AppliedFact>)| {
+            (*attempt, (self.reference)(&numbers(applied)).rows)
+        };
+        let expected_of_attempt = if takes_checkpoints {
+            BTreeMap::new()
+        } else {
+            incarnations.iter().map(of_attempt).collect()
+        };
+        let empty = BTreeMap::new();
+        let sinks = [SinkFacts {
+            uid: "out",
+            contract: self.sink,
+            rows: &rows,
+            expected: &whole.rows,
+            expected_table: &empty,
+            expected_of_attempt: &expected_of_attempt,
+        }];
+        let records: Vec<(RecordId, u32, u32)> = (0..RECORDS)
+            .map(|offset| {
+                let effects = if self.fires { 1 } else { keys(offset).count() as u32 };
+                let rows = if self.fires { 0 } else { effects };
+                (RecordId { source: 0, offset }, effects, rows)
+            })
+            .collect();
+        let failure = match world.ending() {
+            Some(Ending::Failed(error)) => Some(error.to_string()),
+            Some(Ending::Finished | Ending::Stuck) | None => None,
+        };
+        judge(&Facts {
+            trace: world.trace(),
+            channels: &channels,
+            tasks: job.graph().task_count(),
+            mechanism: self.mechanism,
+            state_claim: claim.state,
+            output_claim: claim.output,
+            state_is_idempotent: false,
+            is_finished: world.ending() == Some(&Ending::Finished),
+            failure,
+            state: StateFacts {
+                incarnations: &incarnations,
+                cells: &cells,
+                expected: &whole.cells,
+                expected_of_applied: None,
+            },
+            sinks: &sinks,
+            records: &records,
+        })
+    }
+}
+
+fn applied(of: &[Applied]) -> Vec<AppliedFact> {
+    of.iter().map(|Applied { origin, cell }| AppliedFact { origin: *origin, cell: *cell }).collect()
+}
+
+/// The numbers that an attempt has taken in at all: no row comes from any other.
+fn numbers(applied: &[AppliedFact]) -> Vec<u64> {
+    let offsets: BTreeSet<u64> =
+        applied.iter().filter_map(|fact| Some(fact.origin.record?.offset)).collect();
+    offsets.into_iter().collect()
+}
+
+#[test]
+fn survey() {
+    let cases = [
+        ("aligned", COUNTING),
+        ("aligned alarms", ALARMS),
+        ("aligned plain", Case { sink: SinkContract::Plain, ..COUNTING }),
+        ("aligned plain alarms", Case { sink: SinkContract::Plain, ..ALARMS }),
+        ("tracked", Case { mechanism: Mechanism::Tracked, sink: SinkContract::Plain, ..COUNTING }),
+        ("tracked two-phase", Case { mechanism: Mechanism::Tracked, ..COUNTING }),
+        ("tracked alarms", Case { mechanism: Mechanism::Tracked, ..ALARMS }),
+        ("none", Case { mechanism: Mechanism::None, sink: SinkContract::Plain, ..COUNTING }),
+        ("none alarms", Case { mechanism: Mechanism::None, sink: SinkContract::Plain, ..ALARMS }),
+    ];
+    for (name, case) in cases {
+        let mut found: BTreeMap<(&str, String), (u64, u64, String)> = BTreeMap::new();
+        for seed in 0..SEEDS {
+            let judgement = case.judge(seed, None);
+            let mut seen = BTreeSet::new();
+            for finding in &judgement.findings {
+                let key = (finding.oracle, format!("{:?} {}", finding.anomaly, finding.allowed));
+                if seen.insert(key.clone()) {
+                    let entry = found.entry(key).or_insert((0, seed, finding.text.clone()));
+                    entry.0 += 1;
+                }
+            }
+        }
+        println!("{name}: {found:#?}");
+    }
+    for variant in Variant::ALL {
+        for (name, case) in [("counting", COUNTING), ("alarms", ALARMS), cases[7], cases[2]] {
+            let mut found: BTreeMap<&str, (u64, u64, String)> = BTreeMap::new();
+            for seed in 0..SEEDS {
+                let judgement = case.judge(seed, Some(variant));
+                let mut seen = BTreeSet::new();
+                for finding in judgement.violations() {
+                    if seen.insert(finding.oracle) {
+                        let entry =
+                            found.entry(finding.oracle).or_insert((0, seed, finding.text.clone()));
+                        entry.0 += 1;
+                    }
+                }
+            }
+            println!("{variant} {name}: {found:#?}");
+        }
+    }
+}
