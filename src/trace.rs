@@ -10,9 +10,7 @@ use crate::message::AbortReason;
 use crate::time::{EventTime, Instant};
 
 /// A source record: which of the job's sources, and its position in that source's input.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RecordId {
     /// The source's place among the sources of the job, from 0.
     pub source: u32,
@@ -29,9 +27,7 @@ impl fmt::Display for RecordId {
 /// The identity of a record anywhere in a graph (ORACLES C10): the source record that gave rise to
 /// it and the path it took, as a hash of the emission indices; without a source record, what a timer
 /// fired, by operator and content.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Origin {
     /// The source record.
     pub record: Option<RecordId>,
@@ -40,7 +36,7 @@ pub struct Origin {
 }
 
 /// An event and when it happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Traced {
     /// When.
     pub at: Instant,
@@ -66,9 +62,7 @@ pub enum Carried {
 }
 
 /// The part of the protocol that a task, or the coordinator, is in when a fault hits it.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Window {
     /// A record was taken from its channel and not yet processed.
@@ -104,7 +98,7 @@ pub enum Window {
 }
 
 /// One thing that happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TraceEvent {
     /// An attempt began, from a checkpoint or from the start.
     Deployed {
@@ -280,9 +274,7 @@ pub enum TraceEvent {
 }
 
 /// A fault that is not a crash.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Disturbance {
     /// A completion or abort notice was lost.

@@ -9,6 +9,8 @@ use cofferdam::guarantee::SinkContract;
 use cofferdam::id::{AttemptId, SubtaskIndex, TransactionId, VertexId};
 use cofferdam::trace::Origin;
 
+use crate::log::Log;
+
 /// A written row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
@@ -43,7 +45,7 @@ struct SinkModel {
 
 #[derive(Clone, Debug, Default)]
 struct Written {
-    rows: Vec<Row>,
+    rows: Log<Row>,
     flushed: usize,
 }
 
@@ -220,7 +222,7 @@ impl External {
 
     /// What a reader of committed data sees in a sink, in no order that means anything.
     pub fn visible(&self, vertex: VertexId) -> impl Iterator<Item = &Row> {
-        self.sinks[&vertex].visible.values().flat_map(|written| &written.rows)
+        self.sinks[&vertex].visible.values().flat_map(|written| written.rows.iter())
     }
 
     fn sink(&mut self, vertex: VertexId) -> &mut SinkModel {

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam::connector::memory::{Collect, CollectTransactions, Range, VecSource};
@@ -14,10 +15,12 @@ use cofferdam::operator::keyed::{KeyedContext, KeyedProcess};
 use cofferdam::state::codec;
 use cofferdam::state::key_group::KeyGroupCount;
 use cofferdam::time::EventTime;
-use cofferdam::trace::RecordId;
+use cofferdam::trace::{RecordId, Traced};
 use cofferdam_sim::decide::Decider;
 use cofferdam_sim::fault;
 use cofferdam_sim::interpose::Variant;
+use cofferdam_sim::jobs::OffsetAt;
+use cofferdam_sim::log::Log;
 use cofferdam_sim::options::{FaultProfile, Options};
 use cofferdam_sim::oracle::{
     AppliedFact, Facts, Finding, Judgement, ORACLES, RowFact, SinkFacts, StateFacts, judge,
@@ -167,8 +170,8 @@ impl Case {
         let job = (self.make)(&options, self.mechanism, self.sink);
         let faults = fault::plan(seed, &options, job.graph());
         let initial = job.discover().unwrap();
-        let offset: fn(&[u8]) -> u64 = |cursor| codec::decode::<Range>(cursor).unwrap().next;
-        let sources = vec![(VertexId::new(0), offset)];
+        let offset = |cursor: &[u8]| codec::decode::<Range>(cursor).unwrap().next;
+        let sources = vec![(VertexId::new(0), Arc::new(offset) as OffsetAt)];
         let plan = Plan { job, sources, initial, options, faults, variant };
         let mut world = World::new(Rc::new(plan), Decider::new(seed, false));
         world.run();
@@ -186,10 +189,8 @@ impl Case {
         let channels: Vec<_> =
             job.graph().channels().iter().map(|channel| (channel.from, channel.to)).collect();
         let mut incarnations: Vec<(AttemptId, Vec<AppliedFact>)> =
-            world.incarnations().iter().map(|(attempt, of)| (*attempt, applied(of))).collect();
-        let last = world.tasks().next().map(|(task, _)| task.attempt());
-        let of_last = world.tasks().flat_map(|(_, of)| applied(of)).collect();
-        incarnations.extend(last.map(|attempt| (attempt, of_last)));
+            world.incarnations().iter().map(|(attempt, tasks)| (*attempt, applied(tasks))).collect();
+        incarnations.push((world.attempt(), applied(world.tasks().map(|(_, of)| of))));
         let cells = world
             .tasks()
             .flat_map(|(task, _)| task.stage().cells())
@@ -237,8 +238,9 @@ impl Case {
             Some(Ending::Failed(error)) => Some(error.to_string()),
             Some(Ending::Finished | Ending::Stuck) | None => None,
         };
+        let trace: Vec<Traced> = world.trace().iter().copied().collect();
         judge(&Facts {
-            trace: world.trace(),
+            trace: &trace,
             channels: &channels,
             tasks: job.graph().task_count(),
             mechanism: self.mechanism,
@@ -259,8 +261,9 @@ impl Case {
     }
 }
 
-fn applied(of: &[Applied]) -> Vec<AppliedFact> {
-    of.iter().map(|Applied { origin, cell }| AppliedFact { origin: *origin, cell: *cell }).collect()
+fn applied<'a>(tasks: impl IntoIterator<Item = &'a Log<Applied>>) -> Vec<AppliedFact> {
+    let all = tasks.into_iter().flat_map(Log::iter);
+    all.map(|Applied { origin, cell }| AppliedFact { origin: *origin, cell: *cell }).collect()
 }
 
 /// The numbers that an attempt has taken in at all: no row comes from any other.
@@ -297,22 +300,5 @@ fn survey() {
             }
         }
         println!("{name}: {found:#?}");
-    }
-    for variant in Variant::ALL {
-        for (name, case) in [("counting", COUNTING), ("alarms", ALARMS), cases[7], cases[2]] {
-            let mut found: BTreeMap<&str, (u64, u64, String)> = BTreeMap::new();
-            for seed in 0..SEEDS {
-                let judgement = case.judge(seed, Some(variant));
-                let mut seen = BTreeSet::new();
-                for finding in judgement.violations() {
-                    if seen.insert(finding.oracle) {
-                        let entry =
-                            found.entry(finding.oracle).or_insert((0, seed, finding.text.clone()));
-                        entry.0 += 1;
-                    }
-                }
-            }
-            println!("{variant} {name}: {found:#?}");
-        }
     }
 }

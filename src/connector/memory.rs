@@ -27,8 +27,7 @@ pub struct Range {
 impl Range {
     /// Even contiguous parts of `0..len`.
     fn split(len: u64, parts: usize) -> Vec<Self> {
-        let bound =
-            |part: usize| (u128::from(len) * part as u128 / parts as u128) as u64;
+        let bound = |part: usize| (u128::from(len) * part as u128 / parts as u128) as u64;
         (0..parts).map(|part| Self { next: bound(part), end: bound(part + 1) }).collect()
     }
 
@@ -77,6 +76,13 @@ impl<T> VecSource<T> {
     /// The values in their order, in even contiguous parts.
     pub fn new(values: Vec<T>) -> Self {
         Self { values: Arc::new(values) }
+    }
+}
+
+impl<T> From<Arc<Vec<T>>> for VecSource<T> {
+    /// As [`VecSource::new`], for values that are also used elsewhere.
+    fn from(values: Arc<Vec<T>>) -> Self {
+        Self { values }
     }
 }
 

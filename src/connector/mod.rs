@@ -1,3 +1,5 @@
 //! Sources and sinks that come with the engine.
 
+#[cfg(feature = "threads")]
+pub mod file;
 pub mod memory;

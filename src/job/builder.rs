@@ -187,38 +187,38 @@ impl<S: Segment> Stream<S> {
     }
 
     /// Replaces each record.
-    pub fn map<T: Record>(
+    pub fn map<T: Record, F: FnMut(S::Out) -> T + Clone + Send + 'static>(
         self,
         uid: &str,
-        mut function: impl FnMut(S::Out) -> T + Clone + Send + 'static,
-    ) -> Stream<Chain<S, Named<impl Operator<In = S::Out, Out = T>>>> {
+        mut function: F,
+    ) -> Stream<Chain<S, Named<impl Operator<In = S::Out, Out = T> + use<S, T, F>>>> {
         self.operator(uid, FilterMap::new(move |record| Some(function(record))))
     }
 
     /// Keeps the records for which the closure is true.
-    pub fn filter(
+    pub fn filter<F: FnMut(&S::Out) -> bool + Clone + Send + 'static>(
         self,
         uid: &str,
-        mut keep: impl FnMut(&S::Out) -> bool + Clone + Send + 'static,
-    ) -> Stream<Chain<S, Named<impl Operator<In = S::Out, Out = S::Out>>>> {
+        mut keep: F,
+    ) -> Stream<Chain<S, Named<impl Operator<In = S::Out, Out = S::Out> + use<S, F>>>> {
         self.operator(uid, FilterMap::new(move |record| keep(&record).then_some(record)))
     }
 
     /// Replaces each record by at most one.
-    pub fn filter_map<T: Record>(
+    pub fn filter_map<T: Record, F: FnMut(S::Out) -> Option<T> + Clone + Send + 'static>(
         self,
         uid: &str,
-        function: impl FnMut(S::Out) -> Option<T> + Clone + Send + 'static,
-    ) -> Stream<Chain<S, Named<impl Operator<In = S::Out, Out = T>>>> {
+        function: F,
+    ) -> Stream<Chain<S, Named<FilterMap<S::Out, T, F>>>> {
         self.operator(uid, FilterMap::new(function))
     }
 
     /// Replaces each record by any number of them.
-    pub fn flat_map<T: Record>(
+    pub fn flat_map<T: Record, F: FnMut(S::Out, &mut dyn Emit<T>) + Clone + Send + 'static>(
         self,
         uid: &str,
-        function: impl FnMut(S::Out, &mut dyn Emit<T>) + Clone + Send + 'static,
-    ) -> Stream<Chain<S, Named<impl Operator<In = S::Out, Out = T>>>> {
+        function: F,
+    ) -> Stream<Chain<S, Named<FlatMap<S::Out, T, F>>>> {
         self.operator(uid, FlatMap::new(function))
     }
 
@@ -394,23 +394,23 @@ impl<T: Record, K: KeySelector<T>> KeyedStream<T, K> {
 
     /// Keeps a value for each key, from `init`; takes each record in by `fold` and emits the key with
     /// its value so far.
-    pub fn aggregate<V: Record>(
+    pub fn aggregate<V: Record, F: FnMut(&mut V, T) + Clone + Send + 'static>(
         self,
         uid: &str,
         init: V,
-        fold: impl FnMut(&mut V, T) + Clone + Send + 'static,
-    ) -> Stream<Chain<Pass<T>, Named<impl Operator<In = T, Out = (K::Key, V)>>>> {
+        fold: F,
+    ) -> Stream<Chain<Pass<T>, Named<Keyed<Aggregate<K::Key, T, V, F>, K>>>> {
         self.process(uid, Aggregate::new(init, fold, false))
     }
 
     /// As [`KeyedStream::aggregate`], for a `fold` that changes nothing when it takes the same record
     /// in again, as a maximum does.
-    pub fn aggregate_idempotent<V: Record>(
+    pub fn aggregate_idempotent<V: Record, F: FnMut(&mut V, T) + Clone + Send + 'static>(
         self,
         uid: &str,
         init: V,
-        fold: impl FnMut(&mut V, T) + Clone + Send + 'static,
-    ) -> Stream<Chain<Pass<T>, Named<impl Operator<In = T, Out = (K::Key, V)>>>> {
+        fold: F,
+    ) -> Stream<Chain<Pass<T>, Named<Keyed<Aggregate<K::Key, T, V, F>, K>>>> {
         self.process(uid, Aggregate::new(init, fold, true))
     }
 }

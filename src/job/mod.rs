@@ -10,6 +10,7 @@ use crate::config::JobConfig;
 use crate::graph::{Partition, PhysicalGraph, Subtask};
 use crate::guarantee::Mechanism;
 use crate::id::{AttemptId, SubtaskIndex, TaskId, TransactionId, VertexId};
+use crate::operator::OperatorTraits;
 use crate::operator::route::Route;
 use crate::operator::sink::{ErasedSink, SinkMachine};
 use crate::operator::source::{
@@ -145,6 +146,11 @@ impl Job {
     /// Its tasks and channels.
     pub fn graph(&self) -> &PhysicalGraph {
         &self.graph
+    }
+
+    /// Uid and traits of each operator of a vertex, in chain order.
+    pub fn operators(&self, vertex: VertexId) -> Vec<(Arc<str>, OperatorTraits)> {
+        self.vertices[vertex.index()].stage.describe()
     }
 
     /// A copy of the source of a vertex, if it begins with one.

@@ -158,12 +158,12 @@ fn reserve(
 
 fn read_state(handle: &StateHandle, store: &dyn CheckpointStore) -> Result<TaskState, TaskError> {
     let bytes = read(store, handle.key)?;
-    codec::open(Kind::State, &bytes)
-        .map_err(|error| damaged(store, handle.key, &error))
-        .and_then(|state| match handle.matches(&bytes) {
+    codec::open(Kind::State, &bytes).map_err(|error| damaged(store, handle.key, &error)).and_then(
+        |state| match handle.matches(&bytes) {
             true => Ok(state),
             false => Err(damaged(store, handle.key, "it is not the file that was written")),
-        })
+        },
+    )
 }
 
 fn read(store: &dyn CheckpointStore, key: StoreKey) -> Result<Vec<u8>, TaskError> {

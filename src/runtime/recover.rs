@@ -137,10 +137,6 @@ fn is_same(left: &Path, right: &Path) -> bool {
     }
 }
 
-fn damaged(
-    store: &dyn CheckpointStore,
-    key: StoreKey,
-    why: impl std::fmt::Display,
-) -> RunError {
+fn damaged(store: &dyn CheckpointStore, key: StoreKey, why: impl std::fmt::Display) -> RunError {
     RunError::Restore(format!("{}: {why}", store.place_of(key)))
 }

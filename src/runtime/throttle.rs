@@ -16,8 +16,10 @@ struct Limit {
 
 impl Throttle {
     pub(super) fn new(records_per_second: Option<u64>) -> Self {
-        let limit = records_per_second
-            .map(|per_second| Limit { per_second: per_second.max(1), due: Mutex::new(Instant::now()) });
+        let limit = records_per_second.map(|per_second| Limit {
+            per_second: per_second.max(1),
+            due: Mutex::new(Instant::now()),
+        });
         Self { limit }
     }
 

@@ -2,18 +2,35 @@
 //! They know neither the simulator nor the runtime: a job is a graph over sources and sinks that it
 //! is given.
 
+mod ends;
+#[cfg(feature = "cli")]
+mod files;
+mod keyed_count;
+mod lines;
 mod parameters;
+mod random_graph;
+pub mod row;
+mod running;
+pub mod seconds;
+pub mod smoke_alarm;
+mod sums;
+mod wordcount;
 
 use std::sync::Arc;
 
 use cofferdam::config::JobConfig;
+use cofferdam::connector::memory::Range;
+use cofferdam::element::Record;
 use cofferdam::guarantee::SinkContract;
 use cofferdam::id::VertexId;
 use cofferdam::job::{GraphError, Job};
+use cofferdam::state::codec;
 use cofferdam::state::key_group::KeyGroupCount;
 
 use crate::reference::Reference;
 
+#[cfg(feature = "cli")]
+pub use files::{FileJob, Files};
 pub use parameters::{Parameter, Parameters, parse_count, parse_duration};
 
 /// A job that every command knows by name.
@@ -34,6 +51,14 @@ pub trait BuiltinJob: Sync {
     /// # Errors
     /// If a parameter or a line of the input is wrong, or the graph can not work.
     fn case(&self, data: &CaseData, setup: &Setup) -> Result<Case, JobError>;
+
+    /// The job over real files.
+    ///
+    /// # Errors
+    /// If a parameter is wrong, an input file is missing or not wanted, or the graph can not work.
+    /// What is wrong inside a file shows when it is read.
+    #[cfg(feature = "cli")]
+    fn over_files(&self, files: &Files, setup: &Setup) -> Result<FileJob, JobError>;
 }
 
 /// How a job is put together in one run. The mechanism stands in `config`.
@@ -90,7 +115,24 @@ pub struct CaseInput {
     pub text: Box<dyn Fn(u64) -> String + Send + Sync>,
     /// The offset of the record that stands at an encoded cursor; those behind it in the same read
     /// follow one by one.
-    pub offset_at: fn(cursor: &[u8]) -> u64,
+    pub offset_at: OffsetAt,
+}
+
+/// Tells an offset from an encoded cursor.
+pub type OffsetAt = Arc<dyn Fn(&[u8]) -> u64 + Send + Sync>;
+
+impl CaseInput {
+    /// The inputs of a job whose sources read `lists`, in the order of the sources.
+    pub(crate) fn of<T: Record>(job: &Job, lists: Vec<Arc<Vec<T>>>) -> Vec<Self> {
+        let sources = job.graph().vertices().iter().enumerate().filter(|(_, v)| v.is_source);
+        let inputs = sources.zip(lists).map(|((vertex, _), list)| Self {
+            vertex: VertexId::new(vertex as u32),
+            records: list.len() as u64,
+            text: Box::new(move |offset| format!("{:?}", list[offset as usize])),
+            offset_at: Arc::new(offset_at),
+        });
+        inputs.collect()
+    }
 }
 
 /// Why a built-in job can not be put together.
@@ -117,6 +159,9 @@ pub enum JobError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A job that runs on the simulator only.
+    #[error("job '{0}' has no input but what is drawn from a seed: it can only be simulated")]
+    SimulatedOnly(&'static str),
     /// The graph can not work.
     #[error(transparent)]
     Graph(#[from] GraphError),
@@ -124,10 +169,25 @@ pub enum JobError {
 
 /// Every built-in job, in the order in which they are listed for people.
 pub fn all() -> &'static [&'static dyn BuiltinJob] {
-    &[]
+    &[
+        &wordcount::WordCount,
+        &keyed_count::KeyedCount,
+        &sums::RollingSum,
+        &smoke_alarm::SmokeAlarm,
+        &sums::AdBilling,
+        &sums::Seen,
+        &sums::Max,
+        &random_graph::RandomGraph,
+    ]
 }
 
 /// The job with this name.
 pub fn find(name: &str) -> Option<&'static dyn BuiltinJob> {
     all().iter().copied().find(|job| job.name() == name)
+}
+
+/// The cursor of a source in memory is a range of offsets.
+fn offset_at(cursor: &[u8]) -> u64 {
+    let range: Range = codec::decode(cursor).expect("the cursor of a source in memory");
+    range.next
 }

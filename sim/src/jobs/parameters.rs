@@ -23,6 +23,11 @@ pub struct Parameters {
 }
 
 impl Parameters {
+    /// Those of a job that has none.
+    pub const fn none() -> Self {
+        Self { values: BTreeMap::new() }
+    }
+
     /// The defaults of `job`.
     pub fn of(job: &dyn BuiltinJob) -> Self {
         let defaults = job.parameters().iter();

@@ -33,15 +33,15 @@ pub struct Judgement {
     /// The level that the output has shown.
     pub output_level: Option<Level>,
     /// How many records and fired rows are lost, allowed or not, in the state or the output.
-    pub lost: usize,
+    pub lost: u64,
     /// As many are there too often.
-    pub duplicated: usize,
+    pub duplicated: u64,
     /// How many cells and rows have a wrong value.
-    pub wrong: usize,
+    pub wrong: u64,
     /// How many rows nothing explains.
-    pub unexpected: usize,
-    /// The run did not come to its end.
-    pub stuck: bool,
+    pub unexpected: u64,
+    /// 1 if the run did not come to its end, else 0.
+    pub stuck: u64,
 }
 
 /// Asks every judge.
@@ -55,9 +55,9 @@ pub fn judge(facts: &Facts<'_>) -> Judgement {
         output_level: facts.output_claim.map(|_| level(facts, &findings, Subject::Output)),
         lost: subjects(of(Anomaly::Lost)),
         duplicated: subjects(of(Anomaly::Duplicated)),
-        wrong: of(Anomaly::Wrong).count(),
-        unexpected: of(Anomaly::Unexpected).count(),
-        stuck: !facts.is_finished,
+        wrong: of(Anomaly::Wrong).count() as u64,
+        unexpected: of(Anomaly::Unexpected).count() as u64,
+        stuck: u64::from(!facts.is_finished),
         findings,
     }
 }
@@ -117,7 +117,7 @@ fn level(facts: &Facts<'_>, findings: &[Finding], subject: Subject) -> Level {
 }
 
 /// How many records, and rows without one, findings are about.
-fn subjects<'a>(findings: impl Iterator<Item = &'a Finding>) -> usize {
+fn subjects<'a>(findings: impl Iterator<Item = &'a Finding>) -> u64 {
     let mut records: BTreeSet<RecordId> = BTreeSet::new();
     let mut fired = 0;
     for finding in findings {
@@ -128,5 +128,5 @@ fn subjects<'a>(findings: impl Iterator<Item = &'a Finding>) -> usize {
             None => fired += 1,
         }
     }
-    records.len() + fired
+    records.len() as u64 + fired
 }

@@ -2,19 +2,16 @@
 //! that shares nothing with the operators but the types of rows and state and their encoding. They
 //! know neither tasks nor channels nor failures.
 
+pub(crate) mod random_graph;
+pub(crate) mod running;
+pub(crate) mod smoke_alarm;
+
 use std::collections::BTreeMap;
 
 use cofferdam::state::codec;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-/// One source record of a job (ORACLES C10).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct RecordId {
-    /// Which source, from 0 in the order of [`crate::jobs::Case::inputs`].
-    pub source: u32,
-    /// The position in that source's input, from 0.
-    pub offset: u64,
-}
+pub use cofferdam::trace::RecordId;
 
 /// How much a record brings about in a run without failures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,6 +35,12 @@ pub struct Outcome {
 
 /// The sequential reference of one case.
 pub trait Reference: Send + Sync {
+    /// Whether the rows depend on the order in which the records of a key reach its state, which is
+    /// free between source subtasks. Cells and the last row of each key never do.
+    fn rows_depend_on_order(&self) -> bool {
+        false
+    }
+
     /// What `record` brings about in a run without failures.
     fn effects(&self, record: RecordId) -> Effects;
 
@@ -60,10 +63,10 @@ impl Outcome {
         self.cells.insert((uid.to_owned(), codec::encode(key)), codec::encode(value));
     }
 
-    /// Notes one emitted row, and that it is now the row of `key` in the table.
-    pub(crate) fn row<K: Serialize + ?Sized, R: Serialize>(&mut self, uid: &str, key: &K, row: &R) {
+    /// Notes one emitted row, and that it is now the row of the encoded `key` in the table.
+    pub(crate) fn row<R: Serialize>(&mut self, uid: &str, key: Vec<u8>, row: &R) {
         let row = codec::encode(row);
         *self.outputs.entry((uid.to_owned(), row.clone())).or_default() += 1;
-        self.tables.insert((uid.to_owned(), codec::encode(key)), row);
+        self.tables.insert((uid.to_owned(), key), row);
     }
 }

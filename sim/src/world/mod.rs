@@ -26,17 +26,20 @@ use cofferdam::job::Job;
 use cofferdam::message::{TaskMessage, ToTask};
 use cofferdam::operator::sink::SinkRequest;
 use cofferdam::operator::source::ReadRequest;
+use cofferdam::state::hash::KeyHash;
 use cofferdam::state::snapshot::SourceState;
 use cofferdam::storage::{CheckpointMetadata, StoreKey, StoreReply};
 use cofferdam::task::Task;
 use cofferdam::time::Instant;
-use cofferdam::trace::{Disturbance, Origin, TraceEvent, Traced};
+use cofferdam::trace::{Disturbance, TraceEvent, Traced};
 
 use crate::decide::{Choice, Decider};
 use crate::external::External;
 use crate::fault::Fault;
 use crate::interpose::{Interposer, Variant};
-use crate::link::Link;
+use crate::jobs::OffsetAt;
+use crate::link::{Link, Origins};
+use crate::log::Log;
 use crate::options::Options;
 use crate::queue::EventQueue;
 use crate::store::Store;
@@ -50,7 +53,7 @@ pub struct Plan {
     pub job: Job,
     /// Its sources, by [`cofferdam::trace::RecordId::source`]: the vertex, and the offset of the
     /// record at an encoded cursor.
-    pub sources: Vec<(VertexId, fn(&[u8]) -> u64)>,
+    pub sources: Vec<(VertexId, OffsetAt)>,
     /// What each task begins with at the first start.
     pub initial: Vec<Option<SourceState>>,
     /// The options.
@@ -75,7 +78,7 @@ pub struct World {
     external: External,
     interposer: Interposer,
     /// What keyed state held of whom at each snapshot, by the key of the task's part.
-    shadows: BTreeMap<StoreKey, Rc<Vec<Applied>>>,
+    shadows: BTreeMap<StoreKey, Log<Applied>>,
     /// Faults that have not struck, by their place in the plan.
     armed: Vec<bool>,
     /// How often the task of each planned fault was in the fault's window.
@@ -84,9 +87,9 @@ pub struct World {
     writes: u64,
     lost_writes: BTreeSet<u64>,
     calls: Vec<u64>,
-    trace: Vec<Traced>,
+    trace: Log<Traced>,
     /// Records applied by attempts that are over, for judging each on its own.
-    incarnations: Vec<(AttemptId, Vec<Applied>)>,
+    incarnations: Vec<(AttemptId, Vec<Log<Applied>>)>,
     events: u64,
     ending: Option<Ending>,
 }
@@ -110,11 +113,11 @@ struct Slot {
     life: Life,
     inputs: Vec<Link>,
     /// What did not fit into the channels behind.
-    waiting: VecDeque<(ChannelId, Element, Vec<Origin>)>,
+    waiting: VecDeque<(ChannelId, Element, Origins)>,
     read: Option<ReadRequest>,
     /// Records that were read and wait for their positions to be reserved.
-    reserved: Option<(Batch, Vec<Origin>)>,
-    applied: Vec<Applied>,
+    reserved: Option<(Batch, Origins)>,
+    applied: Log<Applied>,
     step_at: Option<Instant>,
     /// The end of the last step.
     busy_until: Instant,
@@ -200,7 +203,7 @@ impl World {
             writes: 0,
             lost_writes: BTreeSet::new(),
             calls: vec![0; tasks],
-            trace: Vec::new(),
+            trace: Log::new(),
             incarnations: Vec::new(),
             events: 0,
             ending: None,
@@ -208,6 +211,17 @@ impl World {
         };
         world.start_coordinator();
         world
+    }
+
+    /// A copy that goes its own way. Shares what it can: keyed state is copied only where one of the
+    /// two changes it.
+    pub fn fork(&mut self) -> Self {
+        for slot in self.slots.iter_mut().chain(&mut self.zombies) {
+            if let Life::Live(task) = &mut slot.life {
+                task.share_state();
+            }
+        }
+        self.clone()
     }
 
     /// Runs until nothing is left to do, or more happens than any correct run needs.
@@ -242,7 +256,7 @@ impl World {
     }
 
     /// What happened so far.
-    pub fn trace(&self) -> &[Traced] {
+    pub fn trace(&self) -> &Log<Traced> {
         &self.trace
     }
 
@@ -267,15 +281,25 @@ impl World {
     }
 
     /// The tasks of the current attempt, those that are alive.
-    pub fn tasks(&self) -> impl Iterator<Item = (&Task, &[Applied])> {
+    pub fn tasks(&self) -> impl Iterator<Item = (&Task, &Log<Applied>)> {
         self.slots.iter().filter_map(|slot| match &slot.life {
-            Life::Live(task) => Some((task.as_ref(), slot.applied.as_slice())),
+            Life::Live(task) => Some((task.as_ref(), &slot.applied)),
             Life::Starting | Life::Dead => None,
         })
     }
 
-    /// What earlier attempts had taken into their state when they ended, in order.
-    pub fn incarnations(&self) -> &[(AttemptId, Vec<Applied>)] {
+    /// The current attempt, or the last one.
+    pub fn attempt(&self) -> AttemptId {
+        self.control.attempt
+    }
+
+    /// A hash over everything that happened so far, in order.
+    pub fn trace_hash(&self) -> u64 {
+        self.trace.iter().fold(0, |hash, traced| mix(hash, KeyHash::of(traced).get()))
+    }
+
+    /// What the tasks of earlier attempts had taken into their state when they ended, in order.
+    pub fn incarnations(&self) -> &[(AttemptId, Vec<Log<Applied>>)] {
         &self.incarnations
     }
 

@@ -1,0 +1,253 @@
+//! Many runs: the rows of a suite, spread over threads, added up in a way that does not depend on who
+//! ran what when.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use cofferdam::guarantee::{Claim, Mechanism, SinkContract};
+use cofferdam::trace::{Disturbance, Window};
+
+use crate::jobs::JobError;
+use crate::oracle::{Subject, Verdict};
+use crate::run::{CaseSource, Mode, Report, Run};
+
+/// A row: one job in one mode over many seeds.
+pub struct Row<'a> {
+    /// The job.
+    pub source: &'a dyn CaseSource,
+    /// The mode.
+    pub mode: Mode,
+}
+
+/// Which seeds are run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seeds {
+    /// The first.
+    pub first: u64,
+    /// How many a row.
+    pub count: u64,
+    /// Only those with this remainder, of so many parts.
+    pub part: (u64, u64),
+}
+
+/// What a row came to. Everything is a sum, a union or a least over its runs.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Runs that were judged.
+    pub runs: u64,
+    /// Runs about whose state or output nothing could be said.
+    pub unknown: u64,
+    /// Runs in which a claim was violated.
+    pub refuted: u64,
+    /// Where.
+    pub refuted_in: BTreeSet<Subject>,
+    /// Source records and fired rows that were lost, allowed or not.
+    pub lost: u64,
+    /// Likewise duplicated.
+    pub duplicated: u64,
+    /// Values that are not what the records give.
+    pub wrong: u64,
+    /// Rows that no record explains.
+    pub unexpected: u64,
+    /// Runs that did not come to an end.
+    pub stuck: u64,
+    /// Events.
+    pub events: u64,
+    /// Crashes, by window.
+    pub windows: BTreeMap<Window, u64>,
+    /// Other faults.
+    pub disturbances: BTreeMap<Disturbance, u64>,
+    /// The least seed that refuted the claim.
+    pub first_refuting_seed: Option<u64>,
+    /// The judges that found something that breaks a claim, and in how many runs.
+    pub oracles: BTreeMap<&'static str, u64>,
+    /// The seeds that gave another trace when they were run again.
+    pub not_deterministic: BTreeSet<u64>,
+}
+
+/// What a campaign came to.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// By row.
+    pub tallies: Vec<Tally>,
+    /// It was stopped before all seeds were run.
+    pub stopped: bool,
+}
+
+/// How a campaign is run.
+pub struct Conduct<'a> {
+    /// How many threads.
+    pub threads: usize,
+    /// Becomes true when no further run is to begin.
+    pub stop: &'a AtomicBool,
+    /// Told how many runs are done, now and then, by any thread.
+    pub progress: &'a (dyn Fn(u64) + Sync),
+}
+
+/// Runs every seed of every row.
+///
+/// # Errors
+/// If a job can not be put together; the first row's error if there are several.
+pub fn run(rows: &[Row<'_>], seeds: Seeds, conduct: &Conduct<'_>) -> Result<Outcome, JobError> {
+    let chunks = seeds.count.div_ceil(CHUNK);
+    let next = AtomicU64::new(0);
+    let done = AtomicU64::new(0);
+    let tallies = Mutex::new(vec![Tally::default(); rows.len()]);
+    let failure = Mutex::new(None);
+    let work = || {
+        while !conduct.stop.load(Ordering::Relaxed) {
+            // Chunk by chunk over all rows, so that a campaign that is stopped has seen each of them.
+            let ticket = next.fetch_add(1, Ordering::Relaxed);
+            if ticket >= chunks * rows.len() as u64 {
+                return;
+            }
+            let row = (ticket % rows.len() as u64) as usize;
+            let first = ticket / rows.len() as u64 * CHUNK;
+            let last = seeds.count.min(first + CHUNK);
+            match run_chunk(&rows[row], seeds, first..last) {
+                Ok(tally) => {
+                    let runs = done.fetch_add(tally.runs, Ordering::Relaxed) + tally.runs;
+                    let mut tallies = tallies.lock().expect("no thread panics with the lock held");
+                    tallies[row].add(tally);
+                    drop(tallies);
+                    (conduct.progress)(runs);
+                }
+                Err(error) => {
+                    let mut failure = failure.lock().expect("no thread panics with the lock held");
+                    if failure.as_ref().is_none_or(|(other, _)| row < *other) {
+                        *failure = Some((row, error));
+                    }
+                    return;
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..conduct.threads {
+            scope.spawn(work);
+        }
+        work();
+    });
+    if let Some((_, error)) = failure.into_inner().expect("all threads have ended well") {
+        return Err(error);
+    }
+    let stopped = next.into_inner() < chunks * rows.len() as u64;
+    let tallies = tallies.into_inner().expect("all threads have ended well");
+    Ok(Outcome { tallies, stopped })
+}
+
+fn run_chunk(row: &Row<'_>, seeds: Seeds, range: std::ops::Range<u64>) -> Result<Tally, JobError> {
+    let mut tally = Tally::default();
+    for seed in range.map(|number| seeds.first.wrapping_add(number)) {
+        let (part, parts) = seeds.part;
+        if seed % parts != part {
+            continue;
+        }
+        let report = Run::new(row.source, &row.mode, seed, None, false)?.finish();
+        if seed % RERUN_EVERY == 0 {
+            let again = Run::new(row.source, &row.mode, seed, None, false)?.finish();
+            if again.trace_hash != report.trace_hash {
+                tally.not_deterministic.insert(seed);
+            }
+        }
+        tally.count(&report);
+    }
+    Ok(tally)
+}
+
+impl Tally {
+    /// Adds one run.
+    fn count(&mut self, report: &Report) {
+        let judgement = &report.judgement;
+        self.runs += 1;
+        self.events += report.events;
+        self.lost += judgement.lost;
+        self.duplicated += judgement.duplicated;
+        self.wrong += judgement.wrong;
+        self.unexpected += judgement.unexpected;
+        self.stuck += judgement.stuck;
+        add_all(&mut self.windows, &report.windows);
+        add_all(&mut self.disturbances, &report.disturbances);
+        let verdicts = [
+            (Subject::State, Some(judgement.state)),
+            (Subject::Output, judgement.output),
+        ];
+        let violated = |verdict: &Option<Verdict>| *verdict == Some(Verdict::Violated);
+        let refuted_in = verdicts.iter().filter(|(_, verdict)| violated(verdict));
+        let refuted_in: Vec<_> = refuted_in.map(|(subject, _)| *subject).collect();
+        if !refuted_in.is_empty() {
+            self.refuted += 1;
+            self.refuted_in.extend(refuted_in);
+            self.first_refuting_seed =
+                Some(self.first_refuting_seed.map_or(report.seed, |seed| seed.min(report.seed)));
+        } else if verdicts.iter().any(|(_, verdict)| *verdict == Some(Verdict::Unknown)) {
+            self.unknown += 1;
+        }
+        let broken = judgement.findings.iter().filter(|finding| !finding.allowed);
+        for oracle in broken.map(|finding| finding.oracle).collect::<BTreeSet<_>>() {
+            *self.oracles.entry(oracle).or_default() += 1;
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.runs += other.runs;
+        self.unknown += other.unknown;
+        self.refuted += other.refuted;
+        self.refuted_in.extend(other.refuted_in);
+        self.lost += other.lost;
+        self.duplicated += other.duplicated;
+        self.wrong += other.wrong;
+        self.unexpected += other.unexpected;
+        self.stuck += other.stuck;
+        self.events += other.events;
+        add_all(&mut self.windows, &other.windows);
+        add_all(&mut self.disturbances, &other.disturbances);
+        add_all(&mut self.oracles, &other.oracles);
+        self.not_deterministic.extend(other.not_deterministic);
+        self.first_refuting_seed =
+            self.first_refuting_seed.into_iter().chain(other.first_refuting_seed).min();
+    }
+
+    /// Whether no run refuted the claim.
+    pub fn is_held(&self) -> bool {
+        self.refuted == 0
+    }
+
+    /// All faults together.
+    pub fn faults(&self) -> u64 {
+        self.windows.values().sum::<u64>() + self.disturbances.values().sum::<u64>()
+    }
+
+    /// Those of `windows` that no fault hit.
+    pub fn missed(&self, windows: &[Window]) -> Vec<Window> {
+        windows.iter().copied().filter(|window| !self.windows.contains_key(window)).collect()
+    }
+}
+
+/// The windows that a claim depends on: a suite that never hits one of them has shown little.
+pub fn windows_of(mechanism: Mechanism, sink: SinkContract, claim: Claim) -> Vec<Window> {
+    let mut windows = vec![Window::Receive, Window::Update, Window::Emit];
+    if mechanism.takes_checkpoints() {
+        windows.extend([Window::Snapshotting, Window::Restoring, Window::Ending]);
+        windows.extend([Window::Collecting, Window::Recovering]);
+        windows.push(Window::Aligning);
+    } else {
+        windows.push(Window::Reserving);
+    }
+    if sink == SinkContract::TwoPhase && claim.output.is_some() {
+        windows.extend([Window::PreCommitted, Window::Committing]);
+    }
+    windows
+}
+
+fn add_all<K: Ord + Copy>(into: &mut BTreeMap<K, u64>, from: &BTreeMap<K, u64>) {
+    for (key, count) in from {
+        *into.entry(*key).or_default() += count;
+    }
+}
+
+/// Enough that threads seldom meet, few enough that all have work until the end.
+const CHUNK: u64 = 16;
+/// Every so manieth run is run twice and must give the same trace (ORACLES C15).
+const RERUN_EVERY: u64 = 64;

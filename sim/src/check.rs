@@ -1,0 +1,243 @@
+//! Simulating a job of one's own: its real operators, barriers and tasks, with its sources read in
+//! memory and models in place of its sinks. What ought to come of it is observed in runs without
+//! faults, so no reference has to be written.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use cofferdam::element::Batch;
+use cofferdam::guarantee::Guarantee;
+use cofferdam::id::VertexId;
+use cofferdam::job::{GraphError, Job};
+use cofferdam::operator::source::ReadOutcome;
+
+use crate::campaign::{self, Conduct, Row, Seeds, Tally};
+use crate::decide::Decider;
+use crate::jobs::{Case, CaseData, CaseInput, JobError, Parameters, Setup};
+use crate::options::{FaultProfile, Options};
+use crate::reference::{Effects, Outcome, RecordId, Reference};
+use crate::run::{CaseSource, Mode};
+use crate::world::{Ending, Plan, World};
+
+/// A job of one's own under the simulator.
+///
+/// ```
+/// use cofferdam::connector::memory::{CollectTransactions, VecSource};
+/// use cofferdam::job::JobBuilder;
+/// use cofferdam_sim::check::Check;
+///
+/// let tally = Check::new("parity", |setup| {
+///     let builder = JobBuilder::new("parity", setup.shape.parallelism);
+///     builder
+///         .source("numbers", VecSource::new((0..50_u64).collect()))
+///         .key_by(|number| number % 2)
+///         .aggregate("count", 0_u64, |count: &mut u64, _| *count += 1)
+///         .transactional_sink("out", CollectTransactions::default());
+///     builder.build(setup.config.clone())
+/// })
+/// .seeds(0..20)
+/// .run()?;
+/// assert!(tally.is_held(), "seed {:?}", tally.first_refuting_seed);
+/// # Ok::<(), cofferdam_sim::jobs::JobError>(())
+/// ```
+pub struct Check<F> {
+    source: OwnJob<F>,
+    mode: Mode,
+    seeds: std::ops::Range<u64>,
+}
+
+struct OwnJob<F> {
+    name: String,
+    build: F,
+}
+
+impl<F: Fn(&Setup) -> Result<Job, GraphError> + Sync> Check<F> {
+    /// The job that `build` makes, exactly-once unless another guarantee is set. The parallelism,
+    /// and how checkpoints are taken, change from seed to seed; `build` gets both.
+    pub fn new(name: &str, build: F) -> Self {
+        Self {
+            source: OwnJob { name: name.to_owned(), build },
+            mode: Mode::of(Guarantee::ExactlyOnce, Parameters::none()),
+            seeds: 0..200,
+        }
+    }
+
+    /// Sets the guarantee.
+    #[must_use]
+    pub fn guarantee(mut self, guarantee: Guarantee) -> Self {
+        self.mode.guarantee = guarantee;
+        self.mode.mechanism = guarantee.default_mechanism();
+        self
+    }
+
+    /// Sets how many faults there are.
+    #[must_use]
+    pub fn faults(mut self, faults: FaultProfile) -> Self {
+        self.mode.faults = faults;
+        self
+    }
+
+    /// Sets the seeds; 200 of them, from 0, by default.
+    #[must_use]
+    pub fn seeds(mut self, seeds: std::ops::Range<u64>) -> Self {
+        self.seeds = seeds;
+        self
+    }
+
+    /// Runs every seed in this thread.
+    ///
+    /// # Errors
+    /// If the job can not be put together.
+    pub fn run(self) -> Result<Tally, JobError> {
+        let row = Row { source: &self.source, mode: self.mode };
+        let count = self.seeds.end.saturating_sub(self.seeds.start);
+        let seeds = Seeds { first: self.seeds.start, count, part: (0, 1) };
+        let conduct = Conduct { threads: 1, stop: &AtomicBool::new(false), progress: &|_| () };
+        let mut outcome = campaign::run(&[row], seeds, &conduct)?;
+        Ok(outcome.tallies.remove(0))
+    }
+}
+
+impl<F: Fn(&Setup) -> Result<Job, GraphError> + Sync> CaseSource for OwnJob<F> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn case(&self, _data: &CaseData, setup: &Setup) -> Result<Case, JobError> {
+        let job = (self.build)(setup)?;
+        let inputs = read_inputs(&job)?;
+        let reference = Observed::of(&job, &inputs)?;
+        Ok(Case { job, reference: Box::new(reference), inputs })
+    }
+}
+
+/// Reads every source to its end, so that each cursor can be told from its encoding.
+fn read_inputs(job: &Job) -> Result<Vec<CaseInput>, JobError> {
+    let vertices = (0..job.graph().vertices().len() as u32).map(VertexId::new);
+    let sources = vertices.filter_map(|vertex| Some((vertex, job.source(vertex)?)));
+    let mut inputs = Vec::new();
+    for (vertex, mut source) in sources {
+        let parallelism = job.graph().vertices()[vertex.index()].parallelism;
+        let splits = source.discover(parallelism);
+        let splits = splits.map_err(|error| JobError::Input(error.to_string()))?;
+        let mut records: Vec<Batch> = Vec::new();
+        let mut offsets = BTreeMap::new();
+        for mut cursor in splits {
+            loop {
+                offsets.insert(cursor.clone(), records.len() as u64);
+                match source.read(&cursor, 1) {
+                    ReadOutcome::Records { records: read, cursor: next } => {
+                        records.push(read);
+                        cursor = next;
+                    }
+                    ReadOutcome::End => break,
+                    ReadOutcome::Nothing => {
+                        return Err(JobError::Input(
+                            "a simulated source has to come to an end".to_owned(),
+                        ));
+                    }
+                    ReadOutcome::Failed(error) => return Err(JobError::Input(error.to_string())),
+                }
+            }
+        }
+        inputs.push(CaseInput {
+            vertex,
+            records: records.len() as u64,
+            text: Box::new(move |offset| records[offset as usize].record_text(0)),
+            offset_at: Arc::new(move |cursor| offsets.get(cursor).copied().unwrap_or(u64::MAX)),
+        });
+    }
+    Ok(inputs)
+}
+
+/// What comes of a job in a run without faults.
+struct Observed {
+    outcome: Outcome,
+    effects: BTreeMap<RecordId, Effects>,
+    rows_depend_on_order: bool,
+}
+
+impl Observed {
+    fn of(job: &Job, inputs: &[CaseInput]) -> Result<Self, JobError> {
+        let (outcome, effects) = observe(job, inputs, 1)?;
+        let (other, _) = observe(job, inputs, 2)?;
+        let rows_depend_on_order = outcome.outputs != other.outputs;
+        Ok(Self { outcome, effects, rows_depend_on_order })
+    }
+}
+
+impl Reference for Observed {
+    fn rows_depend_on_order(&self) -> bool {
+        self.rows_depend_on_order
+    }
+
+    fn effects(&self, record: RecordId) -> Effects {
+        self.effects.get(&record).copied().unwrap_or_default()
+    }
+
+    fn run(&self, _applied: &[RecordId]) -> Option<Outcome> {
+        None
+    }
+
+    fn run_all(&self) -> Outcome {
+        self.outcome.clone()
+    }
+}
+
+fn observe(
+    job: &Job,
+    inputs: &[CaseInput],
+    seed: u64,
+) -> Result<(Outcome, BTreeMap<RecordId, Effects>), JobError> {
+    let initial = job.discover().map_err(|error| JobError::Input(error.to_string()))?;
+    let records = inputs.iter().map(|input| input.records as usize).sum();
+    let mut options = Options::draw(seed, records, FaultProfile::None);
+    options.whole_batches = false;
+    let plan = Plan {
+        job: job.clone(),
+        sources: inputs.iter().map(|i| (i.vertex, i.offset_at.clone())).collect(),
+        initial,
+        options,
+        faults: Vec::new(),
+        variant: None,
+    };
+    let mut world = World::new(Rc::new(plan), Decider::new(seed, false));
+    world.run();
+    match world.ending() {
+        Some(Ending::Finished) => Ok(look(&world, job)),
+        Some(Ending::Failed(error)) => Err(JobError::Input(error.to_string())),
+        Some(Ending::Stuck) | None => {
+            Err(JobError::Input("the job does not come to its end even without faults".to_owned()))
+        }
+    }
+}
+
+fn look(world: &World, job: &Job) -> (Outcome, BTreeMap<RecordId, Effects>) {
+    let mut outcome = Outcome::default();
+    let mut effects: BTreeMap<RecordId, Effects> = BTreeMap::new();
+    for (task, applied) in world.tasks() {
+        for record in applied.iter().filter_map(|applied| applied.origin.record) {
+            effects.entry(record).or_default().state += 1;
+        }
+        for (uid, cells) in task.stage().cells() {
+            let cells = cells.into_iter();
+            outcome.cells.extend(cells.map(|(key, value)| ((uid.to_string(), key), value)));
+        }
+    }
+    for vertex in (0..job.graph().vertices().len() as u32).map(VertexId::new) {
+        let Some((uid, _)) = job.sink(vertex) else { continue };
+        for row in world.external().visible(vertex) {
+            if let Some(record) = row.origin.record {
+                effects.entry(record).or_default().outputs += 1;
+            }
+            let bytes = row.bytes.to_vec();
+            if let Some(key) = &row.key {
+                outcome.tables.insert((uid.to_string(), key.to_vec()), bytes.clone());
+            }
+            *outcome.outputs.entry((uid.to_string(), bytes)).or_default() += 1;
+        }
+    }
+    (outcome, effects)
+}

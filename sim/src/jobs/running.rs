@@ -1,0 +1,142 @@
+//! The jobs that keep one running value a key and emit it for every record: one graph, one process;
+//! what differs is how a record is read, how it is taken in, and how test input is drawn.
+
+use std::fmt::Display;
+use std::marker::PhantomData;
+use std::str::FromStr;
+use std::sync::Arc;
+
+#[cfg(feature = "cli")]
+use cofferdam::connector::file::LineSource;
+use cofferdam::connector::memory::VecSource;
+use cofferdam::element::Record;
+use cofferdam::job::{Job, Stream};
+use cofferdam::operator::Emit;
+use cofferdam::operator::chain::Segment;
+use cofferdam::operator::keyed::{KeyedContext, KeyedProcess};
+use cofferdam::operator::source::Source;
+
+use crate::dice::{Dice, Purpose};
+use crate::jobs::ends::{Ends, Watched, builder};
+#[cfg(feature = "cli")]
+use crate::jobs::files::{FieldParser, FileJob, Files, IntoFolder};
+use crate::jobs::lines::{ReadsLines, cycle_lines};
+use crate::jobs::row::Entry;
+use crate::jobs::{BuiltinJob, Case, CaseData, CaseInput, JobError, Parameter, Setup};
+use crate::reference::Reference;
+
+/// A job with one running value a key.
+pub(crate) trait Running: ReadsLines + Sync + 'static {
+    /// What a record brings along with its key.
+    type Given: Record;
+    /// What is kept for a key, and emitted.
+    type Kept: Record + Display + FromStr;
+
+    const NAME: &'static str;
+    const ABOUT: &'static str;
+    const PARAMETERS: &'static [Parameter] = &[];
+    /// Whether taking the same record in again changes nothing.
+    const IDEMPOTENT: bool = false;
+
+    /// Reads a record from the fields that the format names.
+    fn parse(fields: &[&str]) -> Result<Entry<Self::Given>, String>;
+
+    /// Draws test input.
+    fn generate(dice: &mut Dice, records: usize) -> Vec<Entry<Self::Given>>;
+
+    /// Takes a record in.
+    fn fold(so_far: Option<Self::Kept>, given: Self::Given) -> Self::Kept;
+
+    /// The reference for these records.
+    fn reference(
+        records: Arc<Vec<Entry<Self::Given>>>,
+        setup: &Setup,
+    ) -> Result<Box<dyn Reference>, JobError>;
+
+    /// The job over a source.
+    fn graph(
+        source: impl Source<Record = Entry<Self::Given>>,
+        ends: &impl Ends,
+        setup: &Setup,
+    ) -> Result<Job, JobError> {
+        let builder = builder(Self::NAME, setup.shape);
+        let stream = builder.source("records", source);
+        ends.end(fold_by_key::<Self, _>(stream), "out");
+        Ok(builder.build(setup.config.clone())?)
+    }
+}
+
+/// Keeps the running value of each key and emits it for every record, with the record's origin.
+pub(crate) fn fold_by_key<J: Running + ?Sized, S: Segment<Out = Entry<J::Given>>>(
+    stream: Stream<S>,
+) -> Stream<impl Segment<Out = Entry<J::Kept>>> {
+    stream.key_by_ref(|entry| &entry.key).process("fold", Fold::<J>(PhantomData))
+}
+
+impl<J: Running> BuiltinJob for J {
+    fn name(&self) -> &'static str {
+        J::NAME
+    }
+
+    fn about(&self) -> &'static str {
+        J::ABOUT
+    }
+
+    fn parameters(&self) -> &'static [Parameter] {
+        J::PARAMETERS
+    }
+
+    fn case(&self, data: &CaseData, setup: &Setup) -> Result<Case, JobError> {
+        let records = Arc::new(match &data.lines {
+            Some(lines) => cycle_lines(lines, J::FORMAT, data, |_, fields| J::parse(fields))?,
+            None => J::generate(&mut Dice::new(data.seed, Purpose::Workload), data.records),
+        });
+        let job = J::graph(VecSource::from(records.clone()), &Watched(setup.sink), setup)?;
+        let reference = J::reference(records.clone(), setup)?;
+        let inputs = CaseInput::of(&job, vec![records]);
+        Ok(Case { job, reference, inputs })
+    }
+
+    #[cfg(feature = "cli")]
+    fn over_files(&self, files: &Files, setup: &Setup) -> Result<FileJob, JobError> {
+        let origin = files.origin();
+        let parse = move |line, fields: &[&str]| {
+            J::parse(fields).map(|entry| Entry { origin: origin(line), ..entry })
+        };
+        let source = LineSource::new(files.inputs()?, FieldParser::<J, _>::new(parse));
+        let ends = IntoFolder::new(files, setup.sink);
+        let job = J::graph(source, &ends, setup)?;
+        Ok(ends.finish(job))
+    }
+}
+
+/// The process of a [`Running`] job.
+struct Fold<J: ?Sized>(PhantomData<fn(&J)>);
+
+impl<J: ?Sized> Clone for Fold<J> {
+    fn clone(&self) -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<J: Running + ?Sized> KeyedProcess for Fold<J> {
+    type Key = String;
+    type In = Entry<J::Given>;
+    type State = J::Kept;
+    type Out = Entry<J::Kept>;
+
+    fn process(
+        &mut self,
+        record: Self::In,
+        context: &mut KeyedContext<'_, String, J::Kept>,
+        out: &mut impl Emit<Self::Out>,
+    ) {
+        let value = J::fold(context.state().take(), record.value);
+        *context.state() = Some(value.clone());
+        out.emit(Entry { key: record.key, value, origin: record.origin });
+    }
+
+    fn is_idempotent(&self) -> bool {
+        J::IDEMPOTENT
+    }
+}

@@ -1,0 +1,105 @@
+//! What smoke-alarm reads, keeps and writes.
+
+use std::collections::BTreeMap;
+
+use cofferdam::state::codec;
+use serde::{Deserialize, Serialize};
+
+use crate::jobs::row::{JsonObject, Row, json_field};
+use crate::jobs::seconds::Seconds;
+
+/// What the job watches for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pattern {
+    /// A reading above this temperature is hot.
+    pub hot: f64,
+    /// How long after the heat smoke raises an alarm, in milliseconds.
+    pub within_ms: i64,
+}
+
+/// One reading of a sensor.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Reading {
+    /// The sensor.
+    pub sensor: String,
+    /// When.
+    pub at: Seconds,
+    /// The temperature, a finite number.
+    pub temperature: f64,
+    /// Whether there was smoke.
+    pub smoke: bool,
+    /// Its place in the input, which orders readings of the same time.
+    pub offset: u64,
+}
+
+/// Heat and the smoke that followed in time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Alarm {
+    /// The sensor.
+    pub key: String,
+    /// When it became hot.
+    pub hot_at: Seconds,
+    /// When there was smoke.
+    pub smoke_at: Seconds,
+}
+
+/// Heat that no smoke followed in time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Expired {
+    /// The sensor.
+    pub key: String,
+    /// When it became hot.
+    pub hot_at: Seconds,
+}
+
+/// The state of a sensor.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sensor {
+    /// What waits for the watermark, by (time, offset).
+    pub waiting: BTreeMap<(Seconds, u64), Sample>,
+    /// Every reading up to this time has been handled.
+    pub handled: Option<Seconds>,
+    /// When the heat began that waits for smoke.
+    pub hot_at: Option<Seconds>,
+}
+
+/// What matters about a reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Hotter than the threshold.
+    pub hot: bool,
+    /// With smoke.
+    pub smoke: bool,
+}
+
+impl Row for Alarm {
+    fn row_key(&self) -> Vec<u8> {
+        codec::encode(&self.key)
+    }
+
+    fn write_json(&self, out: &mut Vec<u8>) {
+        let object = JsonObject::begin(out).text("key", &self.key);
+        object.field("hot_at", &self.hot_at).field("smoke_at", &self.smoke_at).end();
+    }
+
+    fn read_json(line: &[u8]) -> Option<Self> {
+        let seconds = |name| json_field(line, name)?.parse().ok();
+        let (hot_at, smoke_at) = (seconds("hot_at")?, seconds("smoke_at")?);
+        Some(Self { key: json_field(line, "key")?, hot_at, smoke_at })
+    }
+}
+
+impl Row for Expired {
+    fn row_key(&self) -> Vec<u8> {
+        codec::encode(&self.key)
+    }
+
+    fn write_json(&self, out: &mut Vec<u8>) {
+        JsonObject::begin(out).text("key", &self.key).field("hot_at", &self.hot_at).end();
+    }
+
+    fn read_json(line: &[u8]) -> Option<Self> {
+        let hot_at = json_field(line, "hot_at")?.parse().ok()?;
+        Some(Self { key: json_field(line, "key")?, hot_at })
+    }
+}

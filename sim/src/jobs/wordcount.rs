@@ -1,0 +1,125 @@
+//! Counts words: the running count for every word, or one final count a word.
+
+use std::sync::Arc;
+
+use cofferdam::job::Job;
+use cofferdam::operator::Emit;
+use cofferdam::operator::keyed::{KeyedContext, KeyedProcess};
+use cofferdam::operator::source::Source;
+use cofferdam::time::EventTime;
+
+use crate::dice::Dice;
+use crate::jobs::ends::{Ends, builder};
+use crate::jobs::lines::{Format, ReadsLines};
+use crate::jobs::row::{Entry, Origin};
+use crate::jobs::running::{Running, fold_by_key};
+use crate::jobs::{JobError, Parameter, Setup};
+use crate::reference::Reference;
+use crate::reference::running::{Emits, RunningReference};
+use crate::workload::text;
+
+/// The job.
+pub(crate) struct WordCount;
+
+impl ReadsLines for WordCount {
+    const FORMAT: Format = Format::Text;
+}
+
+impl Running for WordCount {
+    type Given = ();
+    type Kept = u64;
+
+    const NAME: &'static str = "wordcount";
+    const ABOUT: &'static str = "counts the words of text lines";
+    const PARAMETERS: &'static [Parameter] = &[Parameter {
+        flag: "emit",
+        default: "changes",
+        help: "changes: the count so far for every word; final: one line a word at the end",
+    }];
+
+    fn parse(fields: &[&str]) -> Result<Entry<()>, String> {
+        Ok(Entry::new(fields[0].to_owned(), ()))
+    }
+
+    fn generate(dice: &mut Dice, records: usize) -> Vec<Entry<()>> {
+        text::lines(dice, records)
+    }
+
+    fn fold(so_far: Option<u64>, (): ()) -> u64 {
+        so_far.unwrap_or(0) + 1
+    }
+
+    fn reference(
+        records: Arc<Vec<Entry<()>>>,
+        setup: &Setup,
+    ) -> Result<Box<dyn Reference>, JobError> {
+        let emits = match emits_final(setup)? {
+            true => Emits::AtTheEnd,
+            false => Emits::EveryChange,
+        };
+        Ok(Box::new(RunningReference::of_words(&records, emits)))
+    }
+
+    fn graph(
+        source: impl Source<Record = Entry<()>>,
+        ends: &impl Ends,
+        setup: &Setup,
+    ) -> Result<Job, JobError> {
+        let builder = builder(Self::NAME, setup.shape);
+        let words = builder.source("lines", source).flat_map("split", split);
+        match emits_final(setup)? {
+            true => ends.end(words.key_by_ref(|word| &word.key).process("fold", FinalCount), "out"),
+            false => ends.end(fold_by_key::<Self, _>(words), "out"),
+        }
+        Ok(builder.build(setup.config.clone())?)
+    }
+}
+
+fn emits_final(setup: &Setup) -> Result<bool, JobError> {
+    setup.parameters.read("emit", |word| match word {
+        "changes" => Ok(false),
+        "final" => Ok(true),
+        _ => Err("it is one of changes, final".to_owned()),
+    })
+}
+
+fn split(line: Entry<()>, out: &mut dyn Emit<Entry<()>>) {
+    for (position, word) in (0..).zip(line.key.split_whitespace()) {
+        let origin = line.origin.map(|line| Origin { position, ..line });
+        out.emit(Entry { key: word.to_owned(), value: (), origin });
+    }
+}
+
+/// Counts in silence, and emits the count when no word can follow.
+#[derive(Clone)]
+struct FinalCount;
+
+impl KeyedProcess for FinalCount {
+    type Key = String;
+    type In = Entry<()>;
+    type State = u64;
+    type Out = Entry<u64>;
+
+    fn process(
+        &mut self,
+        _word: Entry<()>,
+        context: &mut KeyedContext<'_, String, u64>,
+        _out: &mut impl Emit<Entry<u64>>,
+    ) {
+        if context.state().is_none() {
+            context.register_timer(EventTime::MAX);
+        }
+        *context.state().get_or_insert(0) += 1;
+    }
+
+    fn on_timer(
+        &mut self,
+        _time: EventTime,
+        context: &mut KeyedContext<'_, String, u64>,
+        out: &mut impl Emit<Entry<u64>>,
+    ) {
+        if let Some(count) = *context.state() {
+            out.emit(Entry::new(context.key().clone(), count));
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The reference of random-graph: walks the plan with one record after the other.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cofferdam::state::codec;
+
+use crate::reference::{Effects, Outcome, RecordId, Reference};
+use crate::workload::plan::{Change, Exit, Item, KeyRule, Plan};
+
+/// Every record goes its way alone: no effect of one depends on another.
+pub(crate) struct RandomGraphReference {
+    plan: Plan,
+    lists: Vec<Arc<Vec<Item>>>,
+}
+
+/// What was seen on the way.
+#[derive(Default)]
+struct Walk {
+    cells: BTreeMap<(String, u64), (u64, i64)>,
+    rows: Vec<(&'static str, Item)>,
+}
+
+impl RandomGraphReference {
+    pub(crate) fn new(plan: Plan, lists: Vec<Arc<Vec<Item>>>) -> Self {
+        Self { plan, lists }
+    }
+
+    fn item(&self, record: RecordId) -> Item {
+        self.lists[record.source as usize][record.offset as usize]
+    }
+
+    fn walk(&self, items: impl Iterator<Item = Item>) -> Walk {
+        let mut walk = Walk::default();
+        for item in items {
+            let mut travellers = vec![item];
+            for position in 0..self.plan.steps.len() {
+                travellers = self.step(position, travellers, &mut walk);
+            }
+        }
+        walk
+    }
+
+    /// The records that enter the next step.
+    fn step(&self, position: usize, entering: Vec<Item>, walk: &mut Walk) -> Vec<Item> {
+        let step = &self.plan.steps[position];
+        let inside = changed(step.change, &entering);
+        for (number, keyed) in step.keyed.iter().enumerate() {
+            for item in &inside {
+                let key = match keyed.key {
+                    KeyRule::Value(modulus) => {
+                        let modulus = modulus as i64;
+                        (((item.value % modulus) + modulus) % modulus) as u64
+                    }
+                    KeyRule::Offset(modulus) => item.offset % modulus,
+                };
+                let uid = format!("fold-{position}-{number}");
+                let cell = walk.cells.entry((uid, key)).or_default();
+                *cell = (cell.0 + 1, cell.1 + item.value);
+            }
+        }
+        match step.exit {
+            Exit::Rebalance => inside,
+            Exit::Broadcast => inside.repeat(self.plan.steps[position + 1].parallelism),
+            Exit::Sink => walk.end("out", inside),
+            Exit::Fork => {
+                walk.end("out", inside.clone());
+                walk.end("more", inside)
+            }
+            Exit::Diamond(left, right) => {
+                walk.end("out", changed(left, &inside));
+                walk.end("out", changed(right, &inside))
+            }
+        }
+    }
+}
+
+impl Walk {
+    fn end(&mut self, uid: &'static str, items: Vec<Item>) -> Vec<Item> {
+        self.rows.extend(items.into_iter().map(|item| (uid, item)));
+        Vec::new()
+    }
+
+    fn outcome(self) -> Outcome {
+        let mut outcome = Outcome::default();
+        for ((uid, key), cell) in &self.cells {
+            outcome.cell(uid, key, cell);
+        }
+        for (uid, item) in &self.rows {
+            let key = codec::encode(&(item.source, item.offset, item.copy));
+            outcome.row(uid, key, item);
+        }
+        outcome
+    }
+}
+
+impl Reference for RandomGraphReference {
+    fn effects(&self, record: RecordId) -> Effects {
+        let walk = self.walk(std::iter::once(self.item(record)));
+        let state = walk.cells.values().map(|(count, _)| *count as u32).sum();
+        Effects { state, outputs: walk.rows.len() as u32 }
+    }
+
+    fn run(&self, applied: &[RecordId]) -> Option<Outcome> {
+        Some(self.walk(applied.iter().map(|record| self.item(*record))).outcome())
+    }
+
+    fn run_all(&self) -> Outcome {
+        self.walk(self.lists.iter().flat_map(|list| list.iter().copied())).outcome()
+    }
+}
+
+fn changed(change: Change, items: &[Item]) -> Vec<Item> {
+    let mut changed = Vec::new();
+    for item in items {
+        match change {
+            Change::Keep => changed.push(*item),
+            Change::Affine(more) => {
+                changed.push(Item { value: more + item.value + item.value + item.value, ..*item });
+            }
+            Change::Drop(more) => changed.extend(((item.offset + more) % 3 != 0).then_some(*item)),
+            Change::Copies(more) => {
+                let digits = &[1, 2][..(item.offset as usize + more as usize) % 3];
+                let copies =
+                    digits.iter().map(|digit| Item { copy: item.copy * 10 + digit, ..*item });
+                changed.extend(copies);
+            }
+        }
+    }
+    changed
+}

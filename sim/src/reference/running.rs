@@ -1,0 +1,200 @@
+//! The reference of the jobs with one running value a key.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use cofferdam::state::codec;
+use serde::Serialize;
+
+use crate::jobs::row::Entry;
+use crate::reference::{Effects, Outcome, RecordId, Reference};
+
+/// When rows come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Emits {
+    /// For every record of a key.
+    EveryChange,
+    /// Once a key, when the input has ended.
+    AtTheEnd,
+}
+
+/// For each record the keys that it touches, each with what it brings; and the rule by which a key's
+/// value goes on.
+pub(crate) struct RunningReference<K, G, V, R> {
+    records: Vec<Vec<(K, G)>>,
+    next: fn(Option<&V>, &G) -> V,
+    row: fn(&K, &V) -> R,
+    emits: Emits,
+}
+
+type EntryReference<G, V> = RunningReference<String, G, V, Entry<V>>;
+
+impl EntryReference<(), u64> {
+    pub(crate) fn of_words(lines: &[Entry<()>], emits: Emits) -> Self {
+        let words = |line: &Entry<()>| {
+            let words = line.key.split(char::is_whitespace).filter(|word| !word.is_empty());
+            words.map(|word| (word.to_owned(), ())).collect()
+        };
+        let records = lines.iter().map(words).collect();
+        Self::of_keys(records, |so_far, ()| so_far.map_or(1, |count| count + 1), emits)
+    }
+}
+
+impl<G: Copy + Into<i128>> EntryReference<G, i128> {
+    pub(crate) fn of_sums(entries: &[Entry<G>]) -> Self {
+        Self::of_entries(entries, |so_far, value| so_far.copied().unwrap_or(0) + (*value).into())
+    }
+}
+
+impl EntryReference<(), bool> {
+    pub(crate) fn of_marks(entries: &[Entry<()>]) -> Self {
+        Self::of_entries(entries, |_, ()| true)
+    }
+}
+
+impl EntryReference<i64, i64> {
+    pub(crate) fn of_maxima(entries: &[Entry<i64>]) -> Self {
+        Self::of_entries(entries, |so_far, value| match so_far {
+            Some(largest) if largest >= value => *largest,
+            Some(_) | None => *value,
+        })
+    }
+}
+
+impl<G: Copy, V: Clone> EntryReference<G, V> {
+    fn of_entries(entries: &[Entry<G>], next: fn(Option<&V>, &G) -> V) -> Self {
+        let records = entries.iter().map(|entry| vec![(entry.key.clone(), entry.value)]).collect();
+        Self::of_keys(records, next, Emits::EveryChange)
+    }
+}
+
+impl<G, V: Clone> EntryReference<G, V> {
+    fn of_keys(
+        records: Vec<Vec<(String, G)>>,
+        next: fn(Option<&V>, &G) -> V,
+        emits: Emits,
+    ) -> Self {
+        Self { records, next, row: |key, value| Entry::new(key.clone(), value.clone()), emits }
+    }
+}
+
+impl RunningReference<u64, u64, u64, (u64, u64)> {
+    /// The sums of (key, number) pairs.
+    pub(crate) fn of_pairs(pairs: impl IntoIterator<Item = (u64, u64)>) -> Self {
+        Self {
+            records: pairs.into_iter().map(|pair| vec![pair]).collect(),
+            next: |so_far, number| so_far.map_or(*number, |sum| sum + number),
+            row: |key, sum| (*key, *sum),
+            emits: Emits::EveryChange,
+        }
+    }
+}
+
+impl<K, G, V, R> Reference for RunningReference<K, G, V, R>
+where
+    K: Ord + Clone + Serialize + fmt::Debug + Send + Sync,
+    G: Send + Sync,
+    V: Serialize,
+    R: Serialize,
+{
+    /// Records that bring nothing but their key can change places.
+    fn rows_depend_on_order(&self) -> bool {
+        size_of::<G>() > 0
+    }
+
+    fn effects(&self, record: RecordId) -> Effects {
+        let touched = self.records[record.offset as usize].len() as u32;
+        let outputs = match self.emits {
+            Emits::EveryChange => touched,
+            Emits::AtTheEnd => 0,
+        };
+        Effects { state: touched, outputs }
+    }
+
+    fn run(&self, applied: &[RecordId]) -> Option<Outcome> {
+        Some(self.apply(applied.iter().map(|record| record.offset as usize)))
+    }
+
+    fn run_all(&self) -> Outcome {
+        self.apply(0..self.records.len())
+    }
+}
+
+impl<K: Ord + Clone + Serialize, G, V: Serialize, R: Serialize> RunningReference<K, G, V, R> {
+    fn apply(&self, records: impl Iterator<Item = usize>) -> Outcome {
+        let mut outcome = Outcome::default();
+        let mut values: BTreeMap<&K, V> = BTreeMap::new();
+        for (key, given) in records.flat_map(|record| &self.records[record]) {
+            let value = (self.next)(values.get(key), given);
+            if self.emits == Emits::EveryChange {
+                outcome.row("out", codec::encode(key), &(self.row)(key, &value));
+            }
+            values.insert(key, value);
+        }
+        for (key, value) in &values {
+            outcome.cell("fold", *key, value);
+            if self.emits == Emits::AtTheEnd {
+                outcome.row("out", codec::encode(*key), &(self.row)(key, value));
+            }
+        }
+        outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(offset: u64) -> RecordId {
+        RecordId { source: 0, offset }
+    }
+
+    fn entries<G: Copy>(pairs: &[(&str, G)]) -> Vec<Entry<G>> {
+        pairs.iter().map(|(key, value)| Entry::new((*key).to_owned(), *value)).collect()
+    }
+
+    fn rows<V: serde::de::DeserializeOwned>(outcome: &Outcome) -> Vec<(String, V)> {
+        let decode = |row: &Vec<u8>| codec::decode::<Entry<V>>(row).unwrap();
+        let rows = outcome.outputs.iter().flat_map(|((_, row), times)| vec![row; *times as usize]);
+        rows.map(decode).map(|entry| (entry.key, entry.value)).collect()
+    }
+
+    #[test]
+    fn words_are_counted_as_by_hand() {
+        let lines = entries(&[("a b\u{3000}a", ()), ("", ()), (" b ", ())]);
+        let reference = RunningReference::of_words(&lines, Emits::EveryChange);
+        let mut counts = rows::<u64>(&reference.run_all());
+        counts.sort();
+        let key = |word: &str, count| (word.to_owned(), count);
+        assert_eq!(counts, [key("a", 1), key("a", 2), key("b", 1), key("b", 2)]);
+        assert_eq!(reference.effects(record(0)), Effects { state: 3, outputs: 3 });
+        assert_eq!(reference.effects(record(1)), Effects::default());
+
+        let reference = RunningReference::of_words(&lines, Emits::AtTheEnd);
+        assert_eq!(rows::<u64>(&reference.run_all()).len(), 2);
+        assert_eq!(reference.effects(record(0)), Effects { state: 3, outputs: 0 });
+    }
+
+    #[test]
+    fn records_count_as_often_as_they_are_applied() {
+        let numbers = entries(&[("a", i64::MAX), ("a", -1), ("b", 5)]);
+        let reference = RunningReference::of_sums(&numbers);
+        let applied = [record(0), record(0), record(1)];
+        let outcome = reference.run(&applied).unwrap();
+        let sum = 2 * i128::from(i64::MAX) - 1;
+        let cell = outcome.cells[&("fold".to_owned(), codec::encode("a"))].clone();
+        assert_eq!(codec::decode(&cell), Ok(sum));
+        assert_eq!(outcome.cells.len(), 1, "what was not applied is not there");
+        let last = &outcome.tables[&("out".to_owned(), codec::encode("a"))];
+        assert_eq!(codec::decode::<Entry<i128>>(last).unwrap().value, sum);
+    }
+
+    #[test]
+    fn a_maximum_does_not_mind_repetition_and_may_be_negative() {
+        let numbers = entries(&[("a", -7), ("a", -3), ("a", -5)]);
+        let reference = RunningReference::of_maxima(&numbers);
+        let applied = [record(1), record(0), record(1), record(2)];
+        assert_eq!(reference.run(&applied).unwrap().cells, reference.run_all().cells);
+        assert_eq!(rows::<i64>(&reference.run_all()).len(), 3);
+    }
+}

@@ -1,0 +1,436 @@
+//! One simulated run: a job over a drawn or given input, under drawn faults, and what the judges say.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use cofferdam::guarantee::{Claim, Guarantee, Mechanism, SinkContract};
+use cofferdam::id::{AttemptId, TaskId, VertexId};
+use cofferdam::job::Job;
+use cofferdam::state::key_group::KeyGroupCount;
+use cofferdam::trace::{Disturbance, RecordId, TraceEvent, Traced, Window};
+
+use crate::decide::{Decider, Decisions, Divergence};
+use crate::fault::{self, Fault};
+use crate::interpose::Variant;
+use crate::jobs::{BuiltinJob, Case, CaseData, JobError, Parameters, Setup, Shape};
+use crate::log::Log;
+use crate::options::{FaultProfile, Options};
+use crate::oracle::{
+    self, AppliedFact, Facts, Judgement, RowFact, SinkFacts, StateFacts,
+};
+use crate::reference::Outcome;
+use crate::world::{Applied, Ending, Plan, World, hash_bytes, mix};
+
+/// Where cases come from: a built-in job, or one of a user's own.
+pub trait CaseSource: Sync {
+    /// The job's name.
+    fn name(&self) -> &str;
+
+    /// The job over an input in memory, with its reference.
+    ///
+    /// # Errors
+    /// If a parameter or a line of the input is wrong, or the graph can not work.
+    fn case(&self, data: &CaseData, setup: &Setup) -> Result<Case, JobError>;
+}
+
+/// What is the same for all runs of a row of a suite.
+#[derive(Clone, Debug)]
+pub struct Mode {
+    /// What is asked for.
+    pub guarantee: Guarantee,
+    /// How it is reached.
+    pub mechanism: Mechanism,
+    /// What the sinks promise.
+    pub sink: SinkContract,
+    /// The claim to judge by; what follows from the job, if none is given.
+    pub claim: Option<Claim>,
+    /// How many source records a run has.
+    pub records: usize,
+    /// The lines of a user's file.
+    pub lines: Option<Arc<[String]>>,
+    /// The job's parameters.
+    pub parameters: Parameters,
+    /// Which faults there are.
+    pub faults: FaultProfile,
+    /// A broken variant of the protocol.
+    pub variant: Option<Variant>,
+    /// A fixed parallelism, where it is not to be drawn.
+    pub parallelism: Option<usize>,
+}
+
+impl<J: BuiltinJob + ?Sized> CaseSource for &J {
+    fn name(&self) -> &str {
+        BuiltinJob::name(*self)
+    }
+
+    fn case(&self, data: &CaseData, setup: &Setup) -> Result<Case, JobError> {
+        BuiltinJob::case(*self, data, setup)
+    }
+}
+
+impl Mode {
+    /// A mode with everything at its default.
+    pub fn of(guarantee: Guarantee, parameters: Parameters) -> Self {
+        Self {
+            guarantee,
+            mechanism: guarantee.default_mechanism(),
+            sink: guarantee.default_sink(),
+            claim: None,
+            records: RECORDS_DEFAULT,
+            lines: None,
+            parameters,
+            faults: FaultProfile::Default,
+            variant: None,
+            parallelism: None,
+        }
+    }
+}
+
+/// What is fixed beforehand in a run that is played again from a scenario.
+#[derive(Clone, Debug)]
+pub struct Script {
+    /// The options.
+    pub options: Options,
+    /// The crashes.
+    pub faults: Vec<Fault>,
+    /// The other decisions.
+    pub decisions: Decisions,
+}
+
+/// A run that has not begun.
+pub struct Run {
+    case: Case,
+    world: World,
+    seed: u64,
+    mode: Mode,
+    claim: Claim,
+}
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The seed.
+    pub seed: u64,
+    /// The claim it was judged by.
+    pub claim: Claim,
+    /// How many events it had.
+    pub events: u64,
+    /// A hash over everything that happened, in order.
+    pub trace_hash: u64,
+    /// A hash over the final state, in no order.
+    pub state_hash: u64,
+    /// A hash over the visible rows, in no order.
+    pub output_hash: u64,
+    /// What the judges say.
+    pub judgement: Judgement,
+    /// How it ended.
+    pub ending: Ending,
+    /// How often a crash hit each window.
+    pub windows: BTreeMap<Window, u64>,
+    /// How often each other fault happened.
+    pub disturbances: BTreeMap<Disturbance, u64>,
+    /// Decisions of the scenario that did not apply.
+    pub diverged: Vec<Divergence>,
+}
+
+impl Run {
+    /// Draws a run from `seed`, or takes it from a script.
+    ///
+    /// # Errors
+    /// If the job can not be put together.
+    pub fn new(
+        source: &dyn CaseSource,
+        mode: &Mode,
+        seed: u64,
+        script: Option<Script>,
+        records_decisions: bool,
+    ) -> Result<Self, JobError> {
+        let (options, faults, decider) = match script {
+            Some(Script { options, faults, decisions }) => {
+                (options, Some(faults), Decider::scripted(seed, decisions))
+            }
+            None => {
+                let mut options = Options::draw(seed, mode.records, mode.faults);
+                options.parallelism = mode.parallelism.unwrap_or(options.parallelism);
+                (options, None, Decider::new(seed, records_decisions))
+            }
+        };
+        let key_groups = options.key_groups.max(options.parallelism as u32);
+        let setup = Setup {
+            shape: Shape {
+                parallelism: options.parallelism,
+                key_groups: KeyGroupCount::new(key_groups),
+            },
+            sink: mode.sink,
+            config: options.job_config(mode.mechanism),
+            parameters: mode.parameters.clone(),
+        };
+        let data = CaseData { seed, records: options.records, lines: mode.lines.clone() };
+        let case = source.case(&data, &setup)?;
+        let faults = faults.unwrap_or_else(|| fault::plan(seed, &options, case.job.graph()));
+        let initial = case.job.discover().map_err(|error| JobError::Input(error.to_string()))?;
+        let claim = mode.claim.unwrap_or_else(|| case.job.claim().claim());
+        let plan = Plan {
+            job: case.job.clone(),
+            sources: case.inputs.iter().map(|input| (input.vertex, input.offset_at.clone())).collect(),
+            initial,
+            options,
+            faults,
+            variant: mode.variant,
+        };
+        let world = World::new(Rc::new(plan), decider);
+        Ok(Self { case, world, seed, mode: mode.clone(), claim })
+    }
+
+    /// The world.
+    pub fn world(&self) -> &World {
+        &self.world
+    }
+
+    /// The world, to be moved on by hand.
+    pub fn world_mut(&mut self) -> &mut World {
+        &mut self.world
+    }
+
+    /// The job over its input.
+    pub fn case(&self) -> &Case {
+        &self.case
+    }
+
+    /// Runs to the end and asks the judges.
+    pub fn finish(&mut self) -> Report {
+        self.world.run();
+        let last = self.last_incarnation();
+        let state = State::of(&self.world, &self.case, &last);
+        let judgement = self.judge(&state, last);
+        let world = &self.world;
+        let mut windows = BTreeMap::new();
+        let mut disturbances = BTreeMap::new();
+        for traced in world.trace().iter() {
+            match traced.event {
+                TraceEvent::Crashed { window, .. } | TraceEvent::CoordinatorCrashed { window } => {
+                    *windows.entry(window).or_default() += 1;
+                }
+                TraceEvent::Disturbed { fault, .. } => {
+                    *disturbances.entry(fault).or_default() += 1;
+                }
+                _ => {}
+            }
+        }
+        Report {
+            seed: self.seed,
+            claim: self.claim,
+            events: world.events(),
+            trace_hash: world.trace_hash(),
+            state_hash: state.hash(),
+            output_hash: self.output_hash(),
+            judgement,
+            ending: world.ending().cloned().unwrap_or(Ending::Stuck),
+            windows,
+            disturbances,
+            diverged: world.decider().diverged(),
+        }
+    }
+
+    fn last_incarnation(&self) -> Vec<Applied> {
+        self.world.tasks().flat_map(|(_, applied)| applied.iter()).copied().collect()
+    }
+
+    fn judge(&self, state: &State, last: Vec<Applied>) -> Judgement {
+        let (world, job) = (&self.world, &self.case.job);
+        let fact = |applied: &Applied| AppliedFact { origin: applied.origin, cell: applied.cell };
+        let mut incarnations: Vec<(AttemptId, Vec<AppliedFact>)> = world
+            .incarnations()
+            .iter()
+            .map(|(attempt, tasks)| {
+                (*attempt, tasks.iter().flat_map(Log::iter).map(fact).collect())
+            })
+            .collect();
+        incarnations.push((world.attempt(), last.iter().map(fact).collect()));
+        let of_attempts = self.outcomes_of_attempts();
+        let sinks = Sinks::of(world, job, state, &of_attempts);
+        let channels = job.graph().channels().iter().map(|c| (c.from, c.to));
+        let operators = (0..job.graph().vertices().len() as u32)
+            .flat_map(|vertex| job.operators(VertexId::new(vertex)));
+        let records = self.case.inputs.iter().enumerate().flat_map(|(source, input)| {
+            (0..input.records).map(move |offset| RecordId { source: source as u32, offset })
+        });
+        let records: Vec<(RecordId, u32, u32)> = records
+            .map(|record| {
+                let effects = self.case.reference.effects(record);
+                (record, effects.state, effects.outputs)
+            })
+            .collect();
+        let trace: Vec<Traced> = world.trace().iter().copied().collect();
+        let failure = match world.ending() {
+            Some(Ending::Failed(error)) => Some(error.to_string()),
+            Some(Ending::Finished | Ending::Stuck) | None => None,
+        };
+        oracle::judge(&Facts {
+            trace: &trace,
+            channels: &channels.collect::<Vec<(TaskId, TaskId)>>(),
+            tasks: job.graph().task_count(),
+            mechanism: self.mode.mechanism,
+            state_claim: self.claim.state,
+            output_claim: self.claim.output,
+            state_is_idempotent: operators
+                .filter(|(_, traits)| traits.stateful)
+                .all(|(_, traits)| traits.idempotent),
+            is_finished: world.ending() == Some(&Ending::Finished),
+            failure,
+            state: StateFacts {
+                incarnations: &incarnations,
+                cells: &state.cells,
+                expected: &state.expected.cells,
+                expected_of_applied: state.of_applied.as_ref().map(|outcome| &outcome.cells),
+            },
+            sinks: &sinks.facts(),
+            records: &records,
+        })
+    }
+
+    /// What the reference makes of just what each attempt had taken in, where attempts share nothing.
+    fn outcomes_of_attempts(&self) -> BTreeMap<AttemptId, Outcome> {
+        if self.mode.mechanism.takes_checkpoints() {
+            return BTreeMap::new();
+        }
+        let world = &self.world;
+        let earlier = world.incarnations().iter().map(|(attempt, tasks)| {
+            (*attempt, tasks.iter().flat_map(Log::iter).copied().collect::<Vec<_>>())
+        });
+        earlier
+            .chain([(world.attempt(), self.last_incarnation())])
+            .filter_map(|(attempt, applied)| {
+                Some((attempt, self.case.reference.run(&records_of(&applied))?))
+            })
+            .collect()
+    }
+
+    fn output_hash(&self) -> u64 {
+        let vertices = 0..self.case.job.graph().vertices().len() as u32;
+        let sinks = vertices.map(VertexId::new).filter(|v| self.case.job.sink(*v).is_some());
+        let rows = sinks.flat_map(|vertex| {
+            let rows = self.world.external().visible(vertex);
+            rows.map(move |row| hash_bytes(u64::from(vertex.get()), &row.bytes))
+        });
+        rows.fold(0, u64::wrapping_add)
+    }
+}
+
+/// The state at the end of a run beside what the reference has.
+struct State {
+    cells: BTreeMap<(String, Vec<u8>), Vec<u8>>,
+    expected: Outcome,
+    of_applied: Option<Outcome>,
+    /// The rows that the reference gives for the order in which records reached the state.
+    rows: BTreeMap<(String, Vec<u8>), u64>,
+}
+
+impl State {
+    fn of(world: &World, case: &Case, last: &[Applied]) -> Self {
+        let mut cells = BTreeMap::new();
+        for (task, _) in world.tasks() {
+            for (uid, of_operator) in task.stage().cells() {
+                for (key, value) in of_operator {
+                    cells.insert((uid.to_string(), key), value);
+                }
+            }
+        }
+        let expected = case.reference.run_all();
+        let of_applied = case.reference.run(&records_of(last));
+        let rows = match &of_applied {
+            _ if !case.reference.rows_depend_on_order() => expected.outputs.clone(),
+            Some(outcome) => outcome.outputs.clone(),
+            // Nobody can say what the values should be: then only the origins of rows speak.
+            None => visible_rows(world, &case.job),
+        };
+        Self { cells, expected, of_applied, rows }
+    }
+
+    fn hash(&self) -> u64 {
+        let cells = self.cells.iter().map(|((uid, key), value)| {
+            mix(hash_bytes(hash_bytes(0, uid.as_bytes()), key), hash_bytes(1, value))
+        });
+        cells.fold(0, u64::wrapping_add)
+    }
+}
+
+fn visible_rows(world: &World, job: &Job) -> BTreeMap<(String, Vec<u8>), u64> {
+    let mut rows = BTreeMap::new();
+    for vertex in (0..job.graph().vertices().len() as u32).map(VertexId::new) {
+        let Some((uid, _)) = job.sink(vertex) else { continue };
+        for row in world.external().visible(vertex) {
+            *rows.entry((uid.to_string(), row.bytes.to_vec())).or_default() += 1;
+        }
+    }
+    rows
+}
+
+fn records_of(applied: &[Applied]) -> Vec<RecordId> {
+    applied.iter().filter_map(|applied| applied.origin.record).collect()
+}
+
+/// What the sinks show, kept for as long as the judges look at it.
+struct Sinks<'a>(Vec<Shown<'a>>);
+
+struct Shown<'a> {
+    uid: String,
+    contract: SinkContract,
+    rows: Vec<RowFact<'a>>,
+    expected: BTreeMap<Vec<u8>, u64>,
+    expected_table: BTreeMap<Vec<u8>, Vec<u8>>,
+    expected_of_attempt: BTreeMap<AttemptId, BTreeMap<Vec<u8>, u64>>,
+}
+
+impl<'a> Sinks<'a> {
+    fn of(
+        world: &'a World,
+        job: &Job,
+        state: &State,
+        of_attempts: &BTreeMap<AttemptId, Outcome>,
+    ) -> Self {
+        let vertices = (0..job.graph().vertices().len() as u32).map(VertexId::new);
+        let sinks = vertices.filter_map(|vertex| Some((vertex, job.sink(vertex)?)));
+        let shown = sinks.map(|(vertex, (uid, sink))| {
+            let rows = world.external().visible(vertex).map(|row| RowFact {
+                origin: row.origin,
+                attempt: row.attempt,
+                bytes: &row.bytes,
+                key: row.key.as_deref(),
+            });
+            let expected_of_attempt = of_attempts
+                .iter()
+                .map(|(attempt, outcome)| (*attempt, of_sink(&outcome.outputs, &uid)));
+            Shown {
+                contract: sink.contract(),
+                rows: rows.collect(),
+                expected: of_sink(&state.rows, &uid),
+                expected_table: of_sink(&state.expected.tables, &uid),
+                expected_of_attempt: expected_of_attempt.collect(),
+                uid: uid.to_string(),
+            }
+        });
+        Self(shown.collect())
+    }
+
+    fn facts(&self) -> Vec<SinkFacts<'_>> {
+        let facts = self.0.iter().map(|shown| SinkFacts {
+            uid: &shown.uid,
+            contract: shown.contract,
+            rows: &shown.rows,
+            expected: &shown.expected,
+            expected_table: &shown.expected_table,
+            expected_of_attempt: &shown.expected_of_attempt,
+        });
+        facts.collect()
+    }
+}
+
+fn of_sink<V: Clone>(all: &BTreeMap<(String, Vec<u8>), V>, uid: &str) -> BTreeMap<Vec<u8>, V> {
+    let of_sink = all.iter().filter(|((sink, _), _)| sink == uid);
+    of_sink.map(|((_, row), value)| (row.clone(), value.clone())).collect()
+}
+
+/// Enough for several checkpoints and few enough for thousands of runs a second.
+pub const RECORDS_DEFAULT: usize = 100;

@@ -1,0 +1,108 @@
+//! A trace as people read it: one line an event, with the names of tasks and channels.
+
+use cofferdam::graph::PhysicalGraph;
+use cofferdam::id::{ChannelId, TaskId};
+use cofferdam::trace::{Carried, TraceEvent, Traced};
+
+/// The event in one line.
+pub fn line(traced: &Traced, graph: &PhysicalGraph) -> String {
+    format!("{:>14}  {}", traced.at.to_string(), words(&traced.event, graph))
+}
+
+fn words(event: &TraceEvent, graph: &PhysicalGraph) -> String {
+    let name = |task: TaskId| graph.task_name(task);
+    match *event {
+        TraceEvent::Deployed { attempt, restored: Some(checkpoint) } => {
+            format!("attempt {} begins from {checkpoint}", attempt.get())
+        }
+        TraceEvent::Deployed { attempt, restored: None } => {
+            format!("attempt {} begins from the start", attempt.get())
+        }
+        TraceEvent::Started { task, restored: Some((checkpoint, digest)), .. } => {
+            format!("{} is restored from {checkpoint}, state {digest:016x}", name(task))
+        }
+        TraceEvent::Started { task, restored: None, .. } => {
+            format!("{} starts with empty state", name(task))
+        }
+        TraceEvent::Crashed { task, window, .. } => {
+            format!("{} dies ({})", name(task), word(window))
+        }
+        TraceEvent::CoordinatorCrashed { window } => {
+            format!("the coordinator dies ({})", word(window))
+        }
+        TraceEvent::CoordinatorStarted => "a coordinator reads the store".to_owned(),
+        TraceEvent::Cancelled { attempt } => format!("attempt {} is stopped", attempt.get()),
+        TraceEvent::Sent { channel, sequence, what, .. } => {
+            format!("{} sends #{sequence} {}", ends(channel, graph), carried(what))
+        }
+        TraceEvent::Received { channel, sequence, what, .. } => {
+            format!("{} delivers #{sequence} {}", ends(channel, graph), carried(what))
+        }
+        TraceEvent::Emitted { task, split, records, .. } => {
+            format!("{} has emitted {records} records of {split}", name(task))
+        }
+        TraceEvent::Snapshot { task, checkpoint, digest, .. } => {
+            format!("{} takes its snapshot for {checkpoint}, state {digest:016x}", name(task))
+        }
+        TraceEvent::StateStored { task, checkpoint, .. } => {
+            format!("{}'s part of {checkpoint} is durable", name(task))
+        }
+        TraceEvent::Acknowledged { task, checkpoint, .. } => {
+            format!("{} acknowledges {checkpoint}", name(task))
+        }
+        TraceEvent::Triggered { checkpoint } => format!("{checkpoint} is triggered"),
+        TraceEvent::Completed { checkpoint, .. } => format!("{checkpoint} is complete"),
+        TraceEvent::Aborted { checkpoint, reason } => format!("{checkpoint} is aborted: {reason}"),
+        TraceEvent::Written { task, transaction: Some(transaction), rows, .. } => {
+            format!("{} writes {rows} rows in transaction {transaction}", name(task))
+        }
+        TraceEvent::Written { task, transaction: None, rows, .. } => {
+            format!("{} writes {rows} rows", name(task))
+        }
+        TraceEvent::Prepared { transaction, checkpoint } => {
+            format!("transaction {transaction} is prepared for {checkpoint}")
+        }
+        TraceEvent::Committed { transaction, again: false, .. } => {
+            format!("transaction {transaction} is committed")
+        }
+        TraceEvent::Committed { transaction, again: true, .. } => {
+            format!("transaction {transaction} is committed again, which changes nothing")
+        }
+        TraceEvent::RolledBack { transaction, .. } => {
+            format!("transaction {transaction} is rolled back")
+        }
+        TraceEvent::Reserved { task, .. } => format!("{} has reserved positions", name(task)),
+        TraceEvent::Disturbed { fault, task } => {
+            let whose = task.map_or("the coordinator".to_owned(), name);
+            format!("fault: {} ({whose})", word(fault))
+        }
+        TraceEvent::Finished => "the job is finished".to_owned(),
+        TraceEvent::Failed => "the job has failed".to_owned(),
+    }
+}
+
+fn ends(channel: ChannelId, graph: &PhysicalGraph) -> String {
+    let channel = graph.channels()[channel.index()];
+    format!("{} => {}", graph.task_name(channel.from), graph.task_name(channel.to))
+}
+
+fn carried(what: Carried) -> String {
+    match what {
+        Carried::Records(1) => "1 record".to_owned(),
+        Carried::Records(count) => format!("{count} records"),
+        Carried::Watermark(time) => format!("watermark {time}"),
+        Carried::Barrier(checkpoint) => format!("the barrier of {checkpoint}"),
+        Carried::Cancel(checkpoint) => format!("the cancel marker of {checkpoint}"),
+        Carried::EndOfData => "the end of data".to_owned(),
+        Carried::EndOfPartition => "the end".to_owned(),
+    }
+}
+
+/// The word that a unit variant has in files and JSON.
+pub fn word(value: impl serde::Serialize) -> String {
+    match toml::Value::try_from(value) {
+        Ok(toml::Value::String(word)) => word,
+        Ok(other) => other.to_string(),
+        Err(error) => error.to_string(),
+    }
+}

@@ -1,0 +1,208 @@
+//! Every built-in job, driven task by task in a drawn order without failures, comes to exactly what
+//! its reference says: in state, in output, and in what the records of each source bring about.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::collections::{BTreeMap, VecDeque};
+
+use cofferdam::config::JobConfig;
+use cofferdam::element::Element;
+use cofferdam::guarantee::SinkContract;
+use cofferdam::id::AttemptId;
+use cofferdam::job::TaskStart;
+use cofferdam::operator::sink::SinkRequest;
+use cofferdam::operator::source::{ReadOutcome, ReadReply, ReadRequest};
+use cofferdam::task::{Task, TaskOutput};
+use cofferdam_sim::dice::{Dice, Purpose};
+use cofferdam_sim::jobs::{self, BuiltinJob, Case, CaseData, Parameters, Setup, Shape};
+use cofferdam_sim::reference::{Outcome, RecordId};
+
+/// Tasks and the channels between them; whatever can happen next is drawn.
+struct Drive {
+    case: Case,
+    tasks: Vec<Task>,
+    channels: Vec<VecDeque<Element>>,
+    reads: Vec<(usize, ReadRequest)>,
+    outputs: BTreeMap<(String, Vec<u8>), u64>,
+}
+
+impl Drive {
+    fn new(case: Case) -> Self {
+        let starts = case.job.discover().unwrap();
+        let make = |(task, start)| {
+            case.job.task(task, AttemptId::new(1), TaskStart::Fresh(start)).unwrap()
+        };
+        let tasks = case.job.graph().tasks().zip(starts).map(make).collect();
+        let channels = vec![VecDeque::new(); case.job.graph().channels().len()];
+        Self { case, tasks, channels, reads: Vec::new(), outputs: BTreeMap::new() }
+    }
+
+    fn run(mut self, dice: &mut Dice) -> (Case, Outcome) {
+        for task in 0..self.tasks.len() {
+            self.drain(task);
+        }
+        loop {
+            let full: Vec<usize> =
+                (0..self.channels.len()).filter(|c| !self.channels[*c].is_empty()).collect();
+            let choices = full.len() + self.reads.len();
+            if choices == 0 {
+                break;
+            }
+            match dice.below(choices as u64) as usize {
+                choice if choice < full.len() => self.deliver(full[choice]),
+                choice => self.read(choice - full.len()),
+            }
+        }
+        let mut cells = BTreeMap::new();
+        for (uid, found) in self.tasks.iter().flat_map(|task| task.stage().cells()) {
+            cells.extend(found.into_iter().map(|(key, value)| ((uid.to_string(), key), value)));
+        }
+        (self.case, Outcome { cells, outputs: self.outputs, ..Outcome::default() })
+    }
+
+    fn deliver(&mut self, channel: usize) {
+        let place = self.case.job.graph().channels()[channel];
+        let element = self.channels[channel].pop_front().unwrap();
+        let task = place.to.index();
+        self.tasks[task].handle_element(place.index, element);
+        self.tasks[task].flush();
+        self.drain(task);
+    }
+
+    fn read(&mut self, position: usize) {
+        let (task, request) = self.reads.swap_remove(position);
+        let (vertex, _) = self.case.job.graph().place_of(self.tasks[task].id());
+        let mut source = self.case.job.source(vertex).unwrap();
+        let outcome = source.read(&request.cursor, request.records_max);
+        if let ReadOutcome::Records { records, .. } = &outcome {
+            let input = self.case.inputs.iter().find(|input| input.vertex == vertex).unwrap();
+            let first = (input.offset_at)(&request.cursor);
+            assert_eq!((input.text)(first), records.record_text(0), "the cursor leads elsewhere");
+        }
+        self.tasks[task].handle_read(ReadReply { split: request.split, outcome });
+        self.tasks[task].flush();
+        self.drain(task);
+    }
+
+    fn drain(&mut self, task: usize) {
+        while let Some(output) = self.tasks[task].poll_output() {
+            match output {
+                TaskOutput::Send(outlet, element) => {
+                    let id = self.tasks[task].id();
+                    let channel = self.case.job.graph().outputs(id)[outlet.index()];
+                    self.channels[channel.index()].push_back(element);
+                }
+                TaskOutput::Read(request) => self.reads.push((task, request)),
+                TaskOutput::Sink(SinkRequest::Write { records, .. }) => {
+                    let (vertex, _) = self.case.job.graph().place_of(self.tasks[task].id());
+                    let (uid, _) = self.case.job.sink(vertex).unwrap();
+                    for position in 0..records.len() {
+                        let row = (uid.to_string(), records.encode_record(position));
+                        *self.outputs.entry(row).or_default() += 1;
+                    }
+                }
+                TaskOutput::Report(_) => {}
+                TaskOutput::Sink(_)
+                | TaskOutput::Store(_)
+                | TaskOutput::Block(_)
+                | TaskOutput::Unblock(_) => panic!("no checkpoint was triggered"),
+            }
+        }
+    }
+}
+
+/// A case of 60 records; at every third seed the parallelism is 1.
+fn case(job: &dyn BuiltinJob, seed: u64, given: &[(&str, &str)]) -> Case {
+    let setup = Setup {
+        shape: Shape { parallelism: seed as usize % 3 + 1, key_groups: None },
+        sink: SinkContract::Plain,
+        config: JobConfig { batch_records: seed as usize % 5 + 1, ..JobConfig::default() },
+        parameters: Parameters::given(job, given.iter().copied()).unwrap(),
+    };
+    job.case(&CaseData { seed, records: 60, lines: None }, &setup).unwrap()
+}
+
+fn check(job: &dyn BuiltinJob, given: &[(&str, &str)]) {
+    for seed in 0..60 {
+        let drive = Drive::new(case(job, seed, given));
+        let (case, got) = drive.run(&mut Dice::new(seed, Purpose::Schedule));
+        let want = case.reference.run_all();
+        assert_eq!(got.cells, want.cells, "{} seed {seed}: state", job.name());
+        if case.reference.rows_depend_on_order() && seed % 3 > 0 {
+            let count = |outcome: &Outcome| outcome.outputs.values().sum::<u64>();
+            assert_eq!(count(&got), count(&want), "{} seed {seed}: output", job.name());
+        } else {
+            assert_eq!(got.outputs, want.outputs, "{} seed {seed}: output", job.name());
+        }
+        let tasks = case.job.graph().task_count();
+        assert!((2..=20).contains(&tasks), "{} seed {seed}: {tasks} tasks", job.name());
+    }
+}
+
+#[test]
+fn every_job_comes_to_what_its_reference_says() {
+    for job in jobs::all() {
+        check(*job, &[]);
+    }
+}
+
+#[test]
+fn final_counts_come_once_a_word() {
+    check(jobs::find("wordcount").unwrap(), &[("emit", "final")]);
+}
+
+#[test]
+fn smoke_alarm_is_right_at_the_ends_of_its_parameters() {
+    let job = jobs::find("smoke-alarm").unwrap();
+    for within in ["0ms", "1ms", "3s"] {
+        for disorder in ["0s", "1ms", "5s", "end"] {
+            check(job, &[("within", within), ("disorder", disorder)]);
+        }
+    }
+}
+
+#[test]
+fn applying_every_record_once_is_the_whole_input() {
+    for job in jobs::all() {
+        let case = case(*job, 4, &[]);
+        let whole = Some(case.reference.run_all());
+        assert_eq!(case.reference.run(&records(&case)), whole, "{}", job.name());
+    }
+}
+
+#[test]
+fn repeated_records_change_the_state_of_just_those_jobs_that_do_not_call_it_idempotent() {
+    for job in jobs::all() {
+        let case = case(*job, 4, &[]);
+        let whole = case.reference.run_all().cells;
+        let twice: Vec<RecordId> = records(&case).iter().flat_map(|record| [*record; 2]).collect();
+        let repeated = case.reference.run(&twice).unwrap().cells;
+        let traits = case.job.graph().tasks().flat_map(|task| {
+            let start = TaskStart::Fresh(None);
+            case.job.task(task, AttemptId::new(1), start).unwrap().stage().describe()
+        });
+        let is_idempotent = traits.into_iter().all(|(_, t)| !t.stateful || t.idempotent);
+        assert_eq!(repeated == whole, is_idempotent, "{}", job.name());
+    }
+}
+
+#[test]
+fn effects_add_up_to_the_rows_of_a_run() {
+    for name in ["wordcount", "rolling-sum", "random-graph", "max"] {
+        for seed in 0..20 {
+            let case = case(jobs::find(name).unwrap(), seed, &[]);
+            let effects = records(&case).into_iter().map(|record| case.reference.effects(record));
+            let outputs: u64 = effects.map(|effects| u64::from(effects.outputs)).sum();
+            let rows: u64 = case.reference.run_all().outputs.values().sum();
+            assert_eq!(outputs, rows, "{name} seed {seed}");
+        }
+    }
+}
+
+/// Every record of every source.
+fn records(case: &Case) -> Vec<RecordId> {
+    let of_input = |(source, input): (u32, &jobs::CaseInput)| {
+        (0..input.records).map(move |offset| RecordId { source, offset })
+    };
+    (0..).zip(&case.inputs).flat_map(of_input).collect()
+}

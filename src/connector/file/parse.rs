@@ -1,0 +1,147 @@
+//! What a line means.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+
+use crate::element::Record;
+
+/// Makes records of lines. A closure `Fn(u64, &str) -> Result<Option<T>, String>` is one: it gets the
+/// line's number, from 0, and the line without its end.
+pub trait LineParser: Clone + Send + 'static {
+    /// The records.
+    type Record: Record;
+
+    /// Whether the first line of each file says how to read the others.
+    const HAS_HEADER: bool = false;
+
+    /// A file is opened whose first line is `header`.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    fn begin(&mut self, _header: &str) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Makes a record of a line, or none if it holds none.
+    ///
+    /// # Errors
+    /// What is wrong with the line, without file and number: the source names them.
+    fn parse(&mut self, line: u64, text: &str) -> Result<Option<Self::Record>, String>;
+}
+
+impl<T, F> LineParser for F
+where
+    T: Record,
+    F: Fn(u64, &str) -> Result<Option<T>, String> + Clone + Send + 'static,
+{
+    type Record = T;
+
+    fn parse(&mut self, line: u64, text: &str) -> Result<Option<T>, String> {
+        self(line, text)
+    }
+}
+
+/// Rows of CSV under a header line; the columns asked for are found by name. Fields may be quoted, but
+/// hold no line ends: a file must be cut on line bounds. Blank lines are skipped.
+#[derive(Clone)]
+pub struct CsvRows<const N: usize, F> {
+    columns: [Arc<str>; N],
+    parse: F,
+    /// Where each column stands, and how many fields the header has.
+    places: [usize; N],
+    fields: usize,
+}
+
+impl<const N: usize, F> CsvRows<N, F> {
+    /// Calls `parse` with the fields of these columns, in this order.
+    pub fn new<T>(columns: [&str; N], parse: F) -> Self
+    where
+        F: Fn([&str; N]) -> Result<T, String> + Clone + Send + 'static,
+    {
+        Self { columns: columns.map(Into::into), parse, places: [0; N], fields: 0 }
+    }
+}
+
+impl<const N: usize, T, F> LineParser for CsvRows<N, F>
+where
+    T: Record,
+    F: Fn([&str; N]) -> Result<T, String> + Clone + Send + 'static,
+{
+    type Record = T;
+
+    const HAS_HEADER: bool = true;
+
+    fn begin(&mut self, header: &str) -> Result<(), String> {
+        let names = fields_of(header)?;
+        self.fields = names.len();
+        for (column, place) in self.columns.iter().zip(&mut self.places) {
+            let found = names.iter().position(|name| name.trim() == &**column);
+            *place = found.ok_or_else(|| format!("the header has no column '{column}'"))?;
+        }
+        Ok(())
+    }
+
+    fn parse(&mut self, line: u64, text: &str) -> Result<Option<T>, String> {
+        if line == 0 || text.is_empty() {
+            return Ok(None);
+        }
+        let quoted;
+        let fields: Vec<&str> = if text.contains('"') {
+            quoted = fields_of(text)?;
+            quoted.iter().collect()
+        } else {
+            text.split(',').collect()
+        };
+        if fields.len() != self.fields {
+            return Err(format!("{} fields where the header has {}", fields.len(), self.fields));
+        }
+        (self.parse)(self.places.map(|place| fields[place])).map(Some)
+    }
+}
+
+/// The fields of one row, by the rules of CSV.
+fn fields_of(text: &str) -> Result<csv::StringRecord, String> {
+    let mut reader = csv::ReaderBuilder::new()
+        .has_headers(false)
+        .buffer_capacity(text.len().max(1))
+        .from_reader(text.as_bytes());
+    let mut record = csv::StringRecord::new();
+    reader.read_record(&mut record).map_err(|error| format!("not a row of CSV: {error}"))?;
+    Ok(record)
+}
+
+/// A JSON value on each line. Blank lines are skipped.
+pub struct JsonLines<T>(PhantomData<fn() -> T>);
+
+impl<T> JsonLines<T> {
+    /// Reads values of type `T`.
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+impl<T> Default for JsonLines<T> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<T> Clone for JsonLines<T> {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl<T: Record + DeserializeOwned> LineParser for JsonLines<T> {
+    type Record = T;
+
+    fn parse(&mut self, _line: u64, text: &str) -> Result<Option<T>, String> {
+        if text.trim().is_empty() {
+            return Ok(None);
+        }
+        let value = serde_json::from_str(text);
+        value.map(Some).map_err(|error| format!("not the expected JSON: {error}"))
+    }
+}
