@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam::connector::memory::{Collect, CollectTransactions, Range, VecSource};
-use cofferdam::guarantee::{Mechanism, SinkContract};
+use cofferdam::guarantee::{Level, Mechanism, SinkContract};
 use cofferdam::id::{AttemptId, VertexId};
 use cofferdam::job::{Job, JobBuilder};
 use cofferdam::operator::Emit;
@@ -23,7 +23,7 @@ use cofferdam_sim::jobs::OffsetAt;
 use cofferdam_sim::log::Log;
 use cofferdam_sim::options::{FaultProfile, Options};
 use cofferdam_sim::oracle::{
-    AppliedFact, Facts, Finding, Judgement, ORACLES, RowFact, SinkFacts, StateFacts, judge,
+    AppliedFact, Facts, Judgement, RowFact, SinkFacts, StateFacts, Verdict, judge,
 };
 use cofferdam_sim::world::{Applied, Ending, Plan, World};
 
@@ -188,8 +188,11 @@ impl Case {
         let claim = job.claim().claim();
         let channels: Vec<_> =
             job.graph().channels().iter().map(|channel| (channel.from, channel.to)).collect();
-        let mut incarnations: Vec<(AttemptId, Vec<AppliedFact>)> =
-            world.incarnations().iter().map(|(attempt, tasks)| (*attempt, applied(tasks))).collect();
+        let mut incarnations: Vec<(AttemptId, Vec<AppliedFact>)> = world
+            .incarnations()
+            .iter()
+            .map(|(attempt, tasks)| (*attempt, applied(tasks)))
+            .collect();
         incarnations.push((world.attempt(), applied(world.tasks().map(|(_, of)| of))));
         let cells = world
             .tasks()
@@ -273,32 +276,96 @@ fn numbers(applied: &[AppliedFact]) -> Vec<u64> {
     offsets.into_iter().collect()
 }
 
-#[test]
-fn survey() {
-    let cases = [
-        ("aligned", COUNTING),
-        ("aligned alarms", ALARMS),
-        ("aligned plain", Case { sink: SinkContract::Plain, ..COUNTING }),
-        ("aligned plain alarms", Case { sink: SinkContract::Plain, ..ALARMS }),
-        ("tracked", Case { mechanism: Mechanism::Tracked, sink: SinkContract::Plain, ..COUNTING }),
-        ("tracked two-phase", Case { mechanism: Mechanism::Tracked, ..COUNTING }),
-        ("tracked alarms", Case { mechanism: Mechanism::Tracked, ..ALARMS }),
-        ("none", Case { mechanism: Mechanism::None, sink: SinkContract::Plain, ..COUNTING }),
-        ("none alarms", Case { mechanism: Mechanism::None, sink: SinkContract::Plain, ..ALARMS }),
-    ];
-    for (name, case) in cases {
-        let mut found: BTreeMap<(&str, String), (u64, u64, String)> = BTreeMap::new();
-        for seed in 0..SEEDS {
-            let judgement = case.judge(seed, None);
-            let mut seen = BTreeSet::new();
-            for finding in &judgement.findings {
-                let key = (finding.oracle, format!("{:?} {}", finding.anomaly, finding.allowed));
-                if seen.insert(key.clone()) {
-                    let entry = found.entry(key).or_insert((0, seed, finding.text.clone()));
-                    entry.0 += 1;
-                }
-            }
+/// The judges that find something against the claims within the seeds, with the first seed and what
+/// is said of it.
+fn refuted(case: Case, variant: Option<Variant>) -> BTreeMap<&'static str, (u64, String)> {
+    let mut refuted = BTreeMap::new();
+    for seed in 0..SEEDS {
+        for finding in case.judge(seed, variant).violations() {
+            refuted.entry(finding.oracle).or_insert_with(|| (seed, finding.text.clone()));
         }
-        println!("{name}: {found:#?}");
     }
+    refuted
+}
+
+#[track_caller]
+fn assert_held(case: Case) {
+    let refuted = refuted(case, None);
+    assert!(refuted.is_empty(), "{refuted:?}");
+}
+
+#[track_caller]
+fn assert_caught(case: Case, variant: Variant, oracle: &str) {
+    let refuted = refuted(case, Some(variant));
+    assert!(refuted.contains_key(oracle), "{variant} is not caught by {oracle}: {refuted:?}");
+}
+
+#[test]
+fn aligned_checkpoints_and_transactions_are_exactly_once() {
+    for case in [COUNTING, ALARMS] {
+        assert_held(case);
+        let judgement = case.judge(0, None);
+        assert_eq!(judgement.state_level, Level::ExactlyOnce);
+        assert_eq!(judgement.output_level, Some(Level::ExactlyOnce));
+        assert_eq!((judgement.state, judgement.output), (Verdict::Held, Some(Verdict::Held)));
+    }
+}
+
+#[test]
+fn plain_sinks_show_some_rows_twice_as_their_claim_says() {
+    let plain = |case| Case { sink: SinkContract::Plain, ..case };
+    assert_held(plain(COUNTING));
+    assert_held(plain(ALARMS));
+    let judgement = plain(COUNTING).judge(1, None);
+    assert!(judgement.duplicated > 0 && judgement.lost == 0);
+    assert_eq!(judgement.output_level, Some(Level::AtLeastOnce));
+}
+
+#[test]
+fn tracked_checkpoints_repeat_some_records_as_their_claim_says() {
+    for sink in [SinkContract::Plain, SinkContract::TwoPhase] {
+        let tracked = |case| Case { mechanism: Mechanism::Tracked, sink, ..case };
+        assert_held(tracked(COUNTING));
+        assert_held(tracked(ALARMS));
+    }
+    let tracked = Case { mechanism: Mechanism::Tracked, ..ALARMS };
+    let orphans = (0..SEEDS).any(|seed| {
+        let findings = tracked.judge(seed, None).findings;
+        findings.iter().any(|finding| finding.oracle == "consistent-cut" && finding.allowed)
+    });
+    assert!(orphans, "no seed has an orphan");
+}
+
+#[test]
+fn without_checkpoints_some_records_are_lost_and_none_repeated() {
+    for case in [COUNTING, ALARMS] {
+        assert_held(Case { mechanism: Mechanism::None, sink: SinkContract::Plain, ..case });
+    }
+}
+
+#[test]
+fn a_barrier_that_is_not_aligned_is_caught_at_the_border_and_in_the_cut() {
+    assert_caught(ALARMS, Variant::BarrierNotAligned, "border");
+    assert_caught(ALARMS, Variant::BarrierNotAligned, "consistent-cut");
+}
+
+#[test]
+fn a_commit_at_the_snapshot_is_caught() {
+    assert_caught(COUNTING, Variant::CommitAtSnapshot, "two-phase");
+}
+
+#[test]
+fn an_acknowledgement_before_the_store_has_written_is_caught() {
+    assert_caught(COUNTING, Variant::AcknowledgeBeforeStored, "durable-before-ack");
+}
+
+#[test]
+fn timers_that_are_left_out_are_caught_when_a_task_begins_without_them() {
+    assert_caught(ALARMS, Variant::TimersLeftOut, "recovery");
+    assert_caught(ALARMS, Variant::TimersLeftOut, "output-delivery");
+}
+
+#[test]
+fn an_old_attempt_that_goes_on_is_caught() {
+    assert_caught(COUNTING, Variant::OldAttemptNotFenced, "recovery");
 }
