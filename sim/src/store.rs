@@ -14,6 +14,8 @@ use cofferdam::storage::{CheckpointMetadata, StateHandle, StoreKey};
 #[derive(Clone, Debug, Default)]
 pub struct Store {
     values: BTreeMap<StoreKey, Arc<[u8]>>,
+    /// The newest attempt that has read each reservation.
+    readers: BTreeMap<StoreKey, AttemptId>,
 }
 
 impl Store {
@@ -60,8 +62,15 @@ impl Store {
         codec::open(Kind::State, bytes).map_err(|error| format!("{}: {error}", handle.key))
     }
 
-    /// A source's reserved positions.
-    pub fn reservation(&self, key: &StoreKey) -> Option<SourceState> {
+    /// Whether a newer attempt has read the reservation at `key`. A write of `attempt` that is still
+    /// under way must then not replace it, or both would hand out the same records.
+    pub fn is_fenced(&self, key: &StoreKey, attempt: AttemptId) -> bool {
+        self.readers.get(key).is_some_and(|reader| *reader > attempt)
+    }
+
+    /// A source's reserved positions, for `reader`: from now on older attempts are fenced.
+    pub fn reservation(&mut self, key: &StoreKey, reader: AttemptId) -> Option<SourceState> {
+        self.readers.insert(*key, reader);
         let bytes = self.values.get(key)?;
         codec::open(Kind::Reservation, bytes).ok()
     }

@@ -298,7 +298,8 @@ impl World {
         self.trace.iter().fold(0, |hash, traced| mix(hash, KeyHash::of(traced).get()))
     }
 
-    /// What the tasks of earlier attempts had taken into their state when they ended, in order.
+    /// What the tasks of earlier attempts had taken into their state when they ended, in order; of
+    /// those that go on unnoticed, when they end at last.
     pub fn incarnations(&self) -> &[(AttemptId, Vec<Log<Applied>>)] {
         &self.incarnations
     }
@@ -325,9 +326,18 @@ impl World {
                 machine.handle_cancelled(now, attempt);
             }),
             Event::CoordinatorRestart => self.start_coordinator(),
-            Event::ZombieEnd(task, attempt) => {
-                self.zombies.retain(|slot| (slot.task, slot.attempt) != (task, attempt));
-            }
+            Event::ZombieEnd(task, attempt) => self.end_zombie(task, attempt),
+        }
+    }
+
+    /// A task that was declared dead is dead at last: its incarnation had what it has by now, since
+    /// it may have written rows of that.
+    fn end_zombie(&mut self, id: TaskId, attempt: AttemptId) {
+        let is_it = |slot: &Slot| (slot.task, slot.attempt) == (id, attempt);
+        let Some(place) = self.zombies.iter().position(is_it) else { return };
+        let zombie = self.zombies.remove(place);
+        if let Some((_, tasks)) = self.incarnations.iter_mut().find(|(of, _)| *of == attempt) {
+            tasks[id.index()] = zombie.applied;
         }
     }
 

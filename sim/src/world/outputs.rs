@@ -267,7 +267,7 @@ impl World {
         let subject = writer.subject();
         let options = &self.plan.options;
         let (failed, unknown) = (options.store_failed_permille, options.store_unknown_permille);
-        let outcome = if self.is_superseded(writer, key) {
+        let outcome = if self.is_fenced(writer, key) {
             StoreOutcome::Failed("a newer attempt has read it".to_owned())
         } else if !self.may_disturb() {
             StoreOutcome::Stored(self.store.put(key, bytes))
@@ -299,15 +299,14 @@ impl World {
         self.queue.schedule(self.now + delay, Event::Written { writer, reply });
     }
 
-    /// Reservations are fenced: once a newer attempt has read one, an older attempt's write that is
-    /// still under way must not take it back, or both would hand out the same records.
-    fn is_superseded(&self, writer: Writer, key: StoreKey) -> bool {
-        let (Writer::Task(task, attempt), StoreKey::Reservation { .. }) = (writer, key) else {
-            return false;
-        };
-        let newer = self.slots.get(task.index()).filter(|slot| slot.attempt > attempt);
-        newer.is_some_and(|slot| !matches!(slot.life, Life::Starting))
-            && !self.interposer.is(Variant::OldAttemptNotFenced)
+    fn is_fenced(&self, writer: Writer, key: StoreKey) -> bool {
+        match (writer, key) {
+            (Writer::Task(_, attempt), StoreKey::Reservation { .. }) => {
+                self.store.is_fenced(&key, attempt)
+                    && !self.interposer.is(Variant::OldAttemptNotFenced)
+            }
+            (Writer::Task(..) | Writer::Coordinator(_), _) => false,
+        }
     }
 
     pub(super) fn written(&mut self, writer: Writer, reply: StoreReply) {
