@@ -5,7 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Declares a closed list of words that users write and read: the enum, its names, `Display`, `FromStr`.
+/// Declares a closed list of words that users write and read: the enum, its names, `Display`,
+/// `FromStr`.
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident, $what:literal { $($(#[$variant_doc:meta])* $variant:ident = $word:literal,)+ }) => {
         $(#[$doc])*
@@ -181,7 +182,8 @@ impl Level {
         (claim.may_lose() || !self.may_lose()) && (claim.may_duplicate() || !self.may_duplicate())
     }
 
-    /// The strongest level that both `self` and `other` keep: a pipeline is as strong as its weakest link.
+    /// The strongest level that both `self` and `other` keep: a pipeline is as strong as its
+    /// weakest link.
     pub const fn weakest(self, other: Self) -> Self {
         Self::of(self.may_lose() || other.may_lose(), self.may_duplicate() || other.may_duplicate())
     }

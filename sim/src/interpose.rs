@@ -13,8 +13,8 @@ use cofferdam::task::TaskOutput;
 /// A broken variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
-    /// The barrier of a task's first input channel is held back until those of all others have come:
-    /// what follows it on that channel gets into the snapshot.
+    /// The barrier of a task's first input channel is held back until those of all others have
+    /// come: what follows it on that channel gets into the snapshot.
     BarrierNotAligned,
     /// A two-phase sink commits when it has prepared, not when the checkpoint is complete.
     CommitAtSnapshot,

@@ -1,4 +1,5 @@
-//! One simulated run: a job over a drawn or given input, under drawn faults, and what the judges say.
+//! One simulated run: a job over a drawn or given input, under drawn faults, and what the judges
+//! say.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -286,7 +287,8 @@ impl Run {
         })
     }
 
-    /// What the reference makes of just what each attempt had taken in, where attempts share nothing.
+    /// What the reference makes of just what each attempt had taken in, where attempts share
+    /// nothing.
     fn outcomes_of_attempts(&self) -> BTreeMap<AttemptId, Outcome> {
         if self.mode.mechanism.takes_checkpoints() {
             return BTreeMap::new();

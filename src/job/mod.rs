@@ -166,8 +166,8 @@ impl Job {
             .map(|sink| (sink.uid.clone(), sink.sink.clone()))
     }
 
-    /// Cuts the input of every source into splits and gives each source task its own: what the tasks
-    /// begin with at the first start. By task; none for tasks without a source.
+    /// Cuts the input of every source into splits and gives each source task its own: what the
+    /// tasks begin with at the first start. By task; none for tasks without a source.
     ///
     /// # Errors
     /// If an input is not there or can not be read.

@@ -220,8 +220,8 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Operator for Keyed<P,
     }
 }
 
-/// A running value for each key: starts as `init`, takes each record in by `fold`, and emits the key
-/// with the value so far for every record.
+/// A running value for each key: starts as `init`, takes each record in by `fold`, and emits the
+/// key with the value so far for every record.
 pub struct Aggregate<K, In, State, Fold> {
     init: State,
     fold: Fold,
