@@ -2,9 +2,9 @@
 //! belongs to; a receiver of another attempt drops it.
 //!
 //! ```text
-//! coordinator -- Trigger ------------> source tasks          (the barrier then travels on channels)
+//! coordinator -- Trigger ------------> source tasks   (the barrier then travels on channels)
 //!             <- Acknowledged/Declined every task
-//!             -- Completed/Aborted/Finish -> every task            (may be lost, late or doubled: rule 58)
+//!             -- Completed/Aborted/Finish -> every task   (may be lost, late or doubled: rule 58)
 //!             <- Running, EndOfData, Finished, Failed
 //! ```
 

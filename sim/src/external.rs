@@ -10,6 +10,8 @@ use cofferdam::guarantee::SinkContract;
 use cofferdam::id::{AttemptId, SubtaskIndex, TransactionId, VertexId};
 use cofferdam::trace::Origin;
 
+use crate::log::Log;
+
 /// A written row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
@@ -44,7 +46,7 @@ struct SinkModel {
 
 #[derive(Clone, Debug, Default)]
 struct Written {
-    rows: Vec<Row>,
+    rows: Log<Row>,
     flushed: usize,
 }
 
@@ -221,7 +223,7 @@ impl External {
 
     /// What a reader of committed data sees in a sink, in no order that means anything.
     pub fn visible(&self, vertex: VertexId) -> impl Iterator<Item = &Row> {
-        self.sinks[&vertex].visible.values().flat_map(|written| &written.rows)
+        self.sinks[&vertex].visible.values().flat_map(|written| written.rows.iter())
     }
 
     fn sink(&mut self, vertex: VertexId) -> &mut SinkModel {

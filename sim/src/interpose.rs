@@ -9,6 +9,7 @@ use cofferdam::id::{AttemptId, ChannelIndex, CheckpointId, TaskId};
 use cofferdam::operator::sink::SinkRequest;
 use cofferdam::storage::{StateHandle, StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue};
 use cofferdam::task::TaskOutput;
+use smallvec::{SmallVec, smallvec};
 
 /// A broken variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,12 +86,12 @@ impl Interposer {
     }
 
     /// What becomes of an output.
-    pub fn output(&self, output: TaskOutput) -> Vec<Passed> {
+    pub fn output(&self, output: TaskOutput) -> SmallVec<[Passed; 1]> {
         match (self.variant, output) {
             (
                 Some(Variant::CommitAtSnapshot),
                 TaskOutput::Sink(SinkRequest::Prepare(pending)),
-            ) => vec![
+            ) => smallvec![
                 Passed::Out(TaskOutput::Sink(SinkRequest::Prepare(pending))),
                 Passed::Out(TaskOutput::Sink(SinkRequest::Commit(pending.transaction))),
             ],
@@ -102,7 +103,7 @@ impl Interposer {
                 let handle = StateHandle::of(key, &value.encode());
                 let reply = StoreReply { key, outcome: StoreOutcome::Stored(handle) };
                 let put = TaskOutput::Store(StoreRequest::Put { key, value });
-                vec![Passed::Out(put), Passed::Stored(reply)]
+                smallvec![Passed::Out(put), Passed::Stored(reply)]
             }
             (
                 Some(Variant::TimersLeftOut),
@@ -115,9 +116,9 @@ impl Interposer {
                     operator.timers = None;
                 }
                 let value = StoreValue::State(snapshot);
-                vec![Passed::Out(TaskOutput::Store(StoreRequest::Put { key, value }))]
+                smallvec![Passed::Out(TaskOutput::Store(StoreRequest::Put { key, value }))]
             }
-            (_, output) => vec![Passed::Out(output)],
+            (_, output) => smallvec![Passed::Out(output)],
         }
     }
 
@@ -129,11 +130,11 @@ impl Interposer {
         channels: usize,
         channel: ChannelIndex,
         element: Element,
-    ) -> Vec<(ChannelIndex, Element)> {
+    ) -> SmallVec<[(ChannelIndex, Element); 1]> {
         let first = ChannelIndex::new(0);
-        let Element::Barrier(checkpoint) = element else { return vec![(channel, element)] };
+        let Element::Barrier(checkpoint) = element else { return smallvec![(channel, element)] };
         if !self.is(Variant::BarrierNotAligned) || channels < 2 {
-            return vec![(channel, element)];
+            return smallvec![(channel, element)];
         }
         let begun = Alignment { checkpoint, others: 0, holds_first: false };
         let alignment = self.alignments.entry((task, attempt)).or_insert(begun.clone());
@@ -142,10 +143,10 @@ impl Interposer {
         }
         if channel == first {
             alignment.holds_first = alignment.others < channels - 1;
-            return if alignment.holds_first { Vec::new() } else { vec![(channel, element)] };
+            return if alignment.holds_first { SmallVec::new() } else { smallvec![(channel, element)] };
         }
         alignment.others += 1;
-        let mut deliveries = vec![(channel, element.clone())];
+        let mut deliveries = smallvec![(channel, element.clone())];
         if alignment.others == channels - 1 && alignment.holds_first {
             deliveries.push((first, element));
         }

@@ -9,6 +9,7 @@ pub mod fault;
 pub mod interpose;
 pub mod jobs;
 pub mod link;
+pub mod log;
 pub mod options;
 pub mod oracle;
 pub mod queue;

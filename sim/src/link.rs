@@ -7,6 +7,7 @@ use cofferdam::element::{Batch, Element};
 use cofferdam::id::AttemptId;
 use cofferdam::time::Instant;
 use cofferdam::trace::{Carried, Origin};
+use smallvec::SmallVec;
 
 /// One channel in one attempt.
 #[derive(Clone, Debug)]
@@ -20,6 +21,9 @@ pub struct Link {
     sent: u64,
 }
 
+/// The origins of the records of a batch; most hold one.
+pub type Origins = SmallVec<[Origin; 1]>;
+
 /// An element under way.
 #[derive(Clone, Debug)]
 pub struct InFlight {
@@ -32,7 +36,7 @@ pub struct InFlight {
     /// The element.
     pub element: Element,
     /// The origins of its records.
-    pub origins: Vec<Origin>,
+    pub origins: Origins,
 }
 
 impl Link {
@@ -60,7 +64,7 @@ impl Link {
         arrival: Instant,
         attempt: AttemptId,
         element: Element,
-        origins: Vec<Origin>,
+        origins: Origins,
     ) -> (u64, Instant) {
         self.last_arrival = self.last_arrival.max(arrival);
         self.last_sent = now;
@@ -81,8 +85,8 @@ impl Link {
         now: Instant,
         records_max: usize,
         records: Batch,
-        origins: Vec<Origin>,
-    ) -> Result<u64, (Batch, Vec<Origin>)> {
+        origins: Origins,
+    ) -> Result<u64, (Batch, Origins)> {
         if self.last_sent == now
             && let Some(InFlight { element: Element::Batch(last), origins: all, sequence, .. }) =
                 self.queue.back_mut()

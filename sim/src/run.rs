@@ -9,12 +9,13 @@ use cofferdam::guarantee::{Claim, Guarantee, Mechanism, SinkContract};
 use cofferdam::id::{AttemptId, TaskId, VertexId};
 use cofferdam::job::Job;
 use cofferdam::state::key_group::KeyGroupCount;
-use cofferdam::trace::{Disturbance, RecordId, TraceEvent, Window};
+use cofferdam::trace::{Disturbance, RecordId, TraceEvent, Traced, Window};
 
 use crate::decide::{Decider, Decisions, Divergence};
 use crate::fault::{self, Fault};
 use crate::interpose::Variant;
 use crate::jobs::{BuiltinJob, Case, CaseData, JobError, Parameters, Setup, Shape};
+use crate::log::Log;
 use crate::options::{FaultProfile, Options};
 use crate::oracle::{
     self, AppliedFact, Facts, Judgement, RowFact, SinkFacts, StateFacts,
@@ -59,13 +60,13 @@ pub struct Mode {
     pub parallelism: Option<usize>,
 }
 
-impl<J: BuiltinJob + ?Sized> CaseSource for J {
+impl<J: BuiltinJob + ?Sized> CaseSource for &J {
     fn name(&self) -> &str {
-        BuiltinJob::name(self)
+        BuiltinJob::name(*self)
     }
 
     fn case(&self, data: &CaseData, setup: &Setup) -> Result<Case, JobError> {
-        BuiltinJob::case(self, data, setup)
+        BuiltinJob::case(*self, data, setup)
     }
 }
 
@@ -207,7 +208,7 @@ impl Run {
         let world = &self.world;
         let mut windows = BTreeMap::new();
         let mut disturbances = BTreeMap::new();
-        for traced in world.trace() {
+        for traced in world.trace().iter() {
             match traced.event {
                 TraceEvent::Crashed { window, .. } | TraceEvent::CoordinatorCrashed { window } => {
                     *windows.entry(window).or_default() += 1;
@@ -234,7 +235,7 @@ impl Run {
     }
 
     fn last_incarnation(&self) -> Vec<Applied> {
-        self.world.tasks().flat_map(|(_, applied)| applied).copied().collect()
+        self.world.tasks().flat_map(|(_, applied)| applied.iter()).copied().collect()
     }
 
     fn judge(&self, state: &State, last: Vec<Applied>) -> Judgement {
@@ -243,7 +244,9 @@ impl Run {
         let mut incarnations: Vec<(AttemptId, Vec<AppliedFact>)> = world
             .incarnations()
             .iter()
-            .map(|(attempt, applied)| (*attempt, applied.iter().map(fact).collect()))
+            .map(|(attempt, tasks)| {
+                (*attempt, tasks.iter().flat_map(Log::iter).map(fact).collect())
+            })
             .collect();
         incarnations.push((world.attempt(), last.iter().map(fact).collect()));
         let of_attempts = self.outcomes_of_attempts();
@@ -260,12 +263,13 @@ impl Run {
                 (record, effects.state, effects.outputs)
             })
             .collect();
+        let trace: Vec<Traced> = world.trace().iter().copied().collect();
         let failure = match world.ending() {
             Some(Ending::Failed(error)) => Some(error.to_string()),
             Some(Ending::Finished | Ending::Stuck) | None => None,
         };
         oracle::judge(&Facts {
-            trace: world.trace(),
+            trace: &trace,
             channels: &channels.collect::<Vec<(TaskId, TaskId)>>(),
             tasks: job.graph().task_count(),
             mechanism: self.mode.mechanism,
@@ -294,11 +298,13 @@ impl Run {
             return BTreeMap::new();
         }
         let world = &self.world;
-        let last = (world.attempt(), self.last_incarnation());
-        let attempts = world.incarnations().iter().chain([&last]);
-        attempts
+        let earlier = world.incarnations().iter().map(|(attempt, tasks)| {
+            (*attempt, tasks.iter().flat_map(Log::iter).copied().collect::<Vec<_>>())
+        });
+        earlier
+            .chain([(world.attempt(), self.last_incarnation())])
             .filter_map(|(attempt, applied)| {
-                Some((*attempt, self.case.reference.run(&records_of(applied))?))
+                Some((attempt, self.case.reference.run(&records_of(&applied))?))
             })
             .collect()
     }

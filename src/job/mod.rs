@@ -97,7 +97,8 @@ pub enum GraphError {
     DuplicateUid(String),
     /// A parallelism that can not be.
     #[error(
-        "'{uid}' has parallelism {parallelism}: it must be from 1 to {max}, the number of key groups"
+        "'{uid}' has parallelism {parallelism}: it must be from 1 to {max}, the number of key \
+         groups"
     )]
     Parallelism {
         /// The operator.
@@ -123,8 +124,8 @@ pub enum GraphError {
     },
     /// Transactions that nothing would ever commit.
     #[error(
-        "the two-phase sink '{0}' commits when a checkpoint completes, and at-most-once takes none: \
-         use a plain sink or a stronger guarantee"
+        "the two-phase sink '{0}' commits when a checkpoint completes, and at-most-once takes \
+         none: use a plain sink or a stronger guarantee"
     )]
     NothingCommits(String),
     /// A contract that the sink has no means to keep.

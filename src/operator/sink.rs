@@ -4,7 +4,7 @@
 //! Two-phase, for each sink subtask (ORACLES C13, rules 62 to 65):
 //! ```text
 //!  first record -> open --barrier n--> preparing --Prepared--> pre-committed in snapshot n
-//!                                                  --completion of m >= n--> committing -> committed
+//!                                       --completion of m >= n--> committing -> committed
 //!  restore from g: commit all that snapshot g holds, in order; then abort whatever else is open
 //! ```
 //! A checkpoint that is aborted rolls nothing back: its transaction is committed with the next one

@@ -94,7 +94,7 @@ pub struct TaskState {
 }
 
 /// One operator's state as it is stored.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct OperatorState {
     /// The operator's uid.
     pub uid: String,
@@ -108,14 +108,14 @@ pub struct OperatorState {
 
 /// The positions of a source subtask: behind the last record it emitted before the barrier (rule
 /// 77).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SourceState {
     /// One for each split that the subtask owns.
     pub splits: Vec<SplitState>,
 }
 
 /// How far one split has been read.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SplitState {
     /// The split.
     pub split: SplitId,
@@ -126,7 +126,7 @@ pub struct SplitState {
 }
 
 /// A pre-committed transaction, and the checkpoint whose completion commits it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PendingTransaction {
     /// The checkpoint.
     pub checkpoint: CheckpointId,

@@ -214,6 +214,11 @@ impl Task {
         }
     }
 
+    /// Makes copies of the task cheap: keyed state is copied only where one of the two changes it.
+    pub fn share_state(&mut self) {
+        self.stage.snapshot();
+    }
+
     /// The next thing to do; to be asked until there is none.
     pub fn poll_output(&mut self) -> Option<TaskOutput> {
         self.outputs.pop_front()

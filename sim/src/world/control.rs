@@ -15,6 +15,7 @@ use crate::decide::Choice;
 use crate::fault::Trigger;
 use crate::interpose::Variant;
 use crate::link::Link;
+use crate::log::Log;
 
 impl World {
     /// A coordinator begins: it reads what earlier ones left in the store.
@@ -108,7 +109,7 @@ impl World {
             }
             CoordinatorOutput::Store(StoreRequest::Put { key, value }) => {
                 let writer = Writer::Coordinator(self.control.life);
-                self.put(writer, key, &value);
+                self.put(writer, key, value.encode().into());
             }
             CoordinatorOutput::Store(StoreRequest::Discard(checkpoint)) => {
                 self.store.discard(checkpoint);
@@ -208,7 +209,7 @@ impl World {
             waiting: VecDeque::new(),
             read: None,
             reserved: None,
-            applied: Vec::new(),
+            applied: Log::new(),
             step_at: None,
             busy_until: Instant::ZERO,
             last_report: Instant::ZERO,
@@ -226,7 +227,7 @@ impl World {
     fn stop_tasks(&mut self) {
         let slots = std::mem::take(&mut self.slots);
         if !slots.is_empty() {
-            let applied = slots.iter().flat_map(|slot| slot.applied.iter().copied());
+            let applied = slots.iter().map(|slot| slot.applied.clone());
             self.incarnations.push((slots[0].attempt, applied.collect()));
         }
         let permille = self.plan.options.zombies_permille;

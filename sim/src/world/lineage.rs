@@ -9,7 +9,10 @@ use cofferdam::id::{ChannelIndex, VertexId};
 use cofferdam::operator::sink::SinkRequest;
 use cofferdam::task::{Task, TaskOutput};
 use cofferdam::trace::Origin;
+use smallvec::SmallVec;
 
+use crate::link::Origins;
+use crate::log::Log;
 use crate::world::Plan;
 
 /// A record that was taken into keyed state.
@@ -25,7 +28,7 @@ pub struct Applied {
 #[derive(Debug)]
 pub(super) enum Lineage {
     /// The call handled this record: outputs descend from it, numbered edge by edge.
-    Of(Origin, EdgeCounts),
+    Of(Origin, SmallVec<[(usize, u32); 2]>),
     /// The call handled no record: what it emits was fired by timers, and is named by its content.
     Fired(BTreeMap<u64, u32>),
     /// The call handled several records at once: the origins were found by handling them one by one
@@ -33,15 +36,13 @@ pub(super) enum Lineage {
     Planned(BTreeMap<usize, VecDeque<Origin>>),
 }
 
-type EdgeCounts = BTreeMap<usize, u32>;
-
 /// The place of a sink among the outputs of a task, behind every channel.
 const SINK: usize = usize::MAX;
 
 impl Lineage {
     pub(super) fn of(origin: Option<Origin>) -> Self {
         match origin {
-            Some(origin) => Self::Of(origin, EdgeCounts::new()),
+            Some(origin) => Self::Of(origin, SmallVec::new()),
             None => Self::Fired(BTreeMap::new()),
         }
     }
@@ -90,7 +91,7 @@ impl Lineage {
         task: &Task,
         place: usize,
         records: &Batch,
-    ) -> Vec<Origin> {
+    ) -> Origins {
         let (vertex, _) = plan.job.graph().place_of(task.id());
         let (edge, copy) = if place == SINK {
             (SINK, 0)
@@ -106,9 +107,8 @@ impl Lineage {
         let counter = edge.wrapping_mul(0x1_0000).wrapping_add(copy as usize);
         let mut name = |position: usize| match self {
             Self::Of(parent, counts) => {
-                let count = counts.entry(counter).or_default();
-                *count += 1;
-                let path = mix(mix(parent.path, edge as u64 ^ copy << 32), u64::from(*count));
+                let count = next_of(counts, counter);
+                let path = mix(mix(parent.path, edge as u64 ^ copy << 32), u64::from(count));
                 Origin { record: parent.record, path }
             }
             Self::Fired(counts) => {
@@ -126,8 +126,22 @@ impl Lineage {
         (0..records.len()).map(&mut name).collect()
     }
 
-    pub(super) fn sink_origins(&mut self, plan: &Plan, task: &Task, records: &Batch) -> Vec<Origin> {
+    pub(super) fn sink_origins(&mut self, plan: &Plan, task: &Task, records: &Batch) -> Origins {
         self.origins(plan, task, SINK, records)
+    }
+}
+
+/// Counts one more output of an edge.
+fn next_of(counts: &mut SmallVec<[(usize, u32); 2]>, edge: usize) -> u32 {
+    match counts.iter_mut().find(|(of, _)| *of == edge) {
+        Some((_, count)) => {
+            *count += 1;
+            *count
+        }
+        None => {
+            counts.push((edge, 1));
+            1
+        }
     }
 }
 
@@ -137,7 +151,7 @@ pub(super) fn applied(
     task: &Task,
     records: &Batch,
     origins: &[Origin],
-    into: &mut Vec<Applied>,
+    into: &mut Log<Applied>,
 ) {
     for (position, origin) in origins.iter().enumerate() {
         if let Some(key) = task.stage().cell_of(records, position) {

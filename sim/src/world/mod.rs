@@ -31,14 +31,15 @@ use cofferdam::state::snapshot::SourceState;
 use cofferdam::storage::{CheckpointMetadata, StoreKey, StoreReply};
 use cofferdam::task::Task;
 use cofferdam::time::Instant;
-use cofferdam::trace::{Disturbance, Origin, TraceEvent, Traced};
+use cofferdam::trace::{Disturbance, TraceEvent, Traced};
 
 use crate::decide::{Choice, Decider};
 use crate::external::External;
 use crate::fault::Fault;
 use crate::interpose::{Interposer, Variant};
 use crate::jobs::OffsetAt;
-use crate::link::Link;
+use crate::link::{Link, Origins};
+use crate::log::Log;
 use crate::options::Options;
 use crate::queue::EventQueue;
 use crate::store::Store;
@@ -77,7 +78,7 @@ pub struct World {
     external: External,
     interposer: Interposer,
     /// What keyed state held of whom at each snapshot, by the key of the task's part.
-    shadows: BTreeMap<StoreKey, Rc<Vec<Applied>>>,
+    shadows: BTreeMap<StoreKey, Log<Applied>>,
     /// Faults that have not struck, by their place in the plan.
     armed: Vec<bool>,
     /// How often the task of each planned fault was in the fault's window.
@@ -86,9 +87,9 @@ pub struct World {
     writes: u64,
     lost_writes: BTreeSet<u64>,
     calls: Vec<u64>,
-    trace: Vec<Traced>,
+    trace: Log<Traced>,
     /// Records applied by attempts that are over, for judging each on its own.
-    incarnations: Vec<(AttemptId, Vec<Applied>)>,
+    incarnations: Vec<(AttemptId, Vec<Log<Applied>>)>,
     events: u64,
     ending: Option<Ending>,
 }
@@ -112,11 +113,11 @@ struct Slot {
     life: Life,
     inputs: Vec<Link>,
     /// What did not fit into the channels behind.
-    waiting: VecDeque<(ChannelId, Element, Vec<Origin>)>,
+    waiting: VecDeque<(ChannelId, Element, Origins)>,
     read: Option<ReadRequest>,
     /// Records that were read and wait for their positions to be reserved.
-    reserved: Option<(Batch, Vec<Origin>)>,
-    applied: Vec<Applied>,
+    reserved: Option<(Batch, Origins)>,
+    applied: Log<Applied>,
     step_at: Option<Instant>,
     /// The end of the last step.
     busy_until: Instant,
@@ -202,7 +203,7 @@ impl World {
             writes: 0,
             lost_writes: BTreeSet::new(),
             calls: vec![0; tasks],
-            trace: Vec::new(),
+            trace: Log::new(),
             incarnations: Vec::new(),
             events: 0,
             ending: None,
@@ -210,6 +211,17 @@ impl World {
         };
         world.start_coordinator();
         world
+    }
+
+    /// A copy that goes its own way. Shares what it can: keyed state is copied only where one of
+    /// the two changes it.
+    pub fn fork(&mut self) -> Self {
+        for slot in self.slots.iter_mut().chain(&mut self.zombies) {
+            if let Life::Live(task) = &mut slot.life {
+                task.share_state();
+            }
+        }
+        self.clone()
     }
 
     /// Runs until nothing is left to do, or more happens than any correct run needs.
@@ -244,7 +256,7 @@ impl World {
     }
 
     /// What happened so far.
-    pub fn trace(&self) -> &[Traced] {
+    pub fn trace(&self) -> &Log<Traced> {
         &self.trace
     }
 
@@ -269,9 +281,9 @@ impl World {
     }
 
     /// The tasks of the current attempt, those that are alive.
-    pub fn tasks(&self) -> impl Iterator<Item = (&Task, &[Applied])> {
+    pub fn tasks(&self) -> impl Iterator<Item = (&Task, &Log<Applied>)> {
         self.slots.iter().filter_map(|slot| match &slot.life {
-            Life::Live(task) => Some((task.as_ref(), slot.applied.as_slice())),
+            Life::Live(task) => Some((task.as_ref(), &slot.applied)),
             Life::Starting | Life::Dead => None,
         })
     }
@@ -286,8 +298,8 @@ impl World {
         self.trace.iter().fold(0, |hash, traced| mix(hash, KeyHash::of(traced).get()))
     }
 
-    /// What earlier attempts had taken into their state when they ended, in order.
-    pub fn incarnations(&self) -> &[(AttemptId, Vec<Applied>)] {
+    /// What the tasks of earlier attempts had taken into their state when they ended, in order.
+    pub fn incarnations(&self) -> &[(AttemptId, Vec<Log<Applied>>)] {
         &self.incarnations
     }
 

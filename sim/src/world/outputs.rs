@@ -2,7 +2,6 @@
 //! their list, since a task's memory is gone and what it has sent is not.
 
 use std::ops::ControlFlow;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use cofferdam::element::{Batch, Element};
@@ -10,9 +9,10 @@ use cofferdam::graph::Channel;
 use cofferdam::id::{AttemptId, ChannelId, OutletIndex, TaskId};
 use cofferdam::message::{FromTask, TaskError, TaskMessage};
 use cofferdam::operator::sink::{SinkReply, SinkRequest};
+use cofferdam::state::codec::{self, Kind};
 use cofferdam::storage::{StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue};
 use cofferdam::task::{Task, TaskOutput};
-use cofferdam::trace::{Disturbance, Origin, TraceEvent};
+use cofferdam::trace::{Disturbance, TraceEvent};
 
 use super::lineage::Lineage;
 use super::steps::digest;
@@ -21,7 +21,7 @@ use crate::decide::Choice;
 use crate::external::{Refusal, Row};
 use crate::fault::Cut;
 use crate::interpose::Passed;
-use crate::link::carried;
+use crate::link::{Origins, carried};
 
 impl World {
     /// Calls a task's machine where no record is handled.
@@ -87,7 +87,7 @@ impl World {
         output: TaskOutput,
         lineage: &mut Lineage,
     ) -> ControlFlow<()> {
-        self.note_snapshot(task, &output);
+        let bytes = self.note_snapshot(task, &output);
         for passed in self.interposer.output(output) {
             match passed {
                 Passed::Stored(reply) => task.handle_stored(reply),
@@ -104,7 +104,7 @@ impl World {
                             return ControlFlow::Break(());
                         }
                     }
-                    TaskOutput::Store(request) => self.ask_store(task, request),
+                    TaskOutput::Store(request) => self.ask_store(task, request, bytes.clone()),
                     TaskOutput::Read(request) => {
                         let (id, attempt) = (task.id(), task.attempt());
                         if let Some(slot) = self.slot_mut(id, attempt) {
@@ -133,7 +133,7 @@ impl World {
             | Element::Barrier(_)
             | Element::Cancel(_)
             | Element::EndOfData
-            | Element::EndOfPartition => Vec::new(),
+            | Element::EndOfPartition => Origins::new(),
         };
         let channel = plan.job.graph().outputs(task.id())[outlet.index()];
         let Some(slot) = self.slot_mut(task.id(), task.attempt()) else { return };
@@ -155,8 +155,8 @@ impl World {
         channel: ChannelId,
         attempt: AttemptId,
         element: Element,
-        origins: Vec<Origin>,
-    ) -> Option<(Element, Vec<Origin>)> {
+        origins: Origins,
+    ) -> Option<(Element, Origins)> {
         let plan = self.plan.clone();
         let Channel { to, index, .. } = plan.job.graph().channels()[channel.index()];
         let what = carried(&element);
@@ -208,35 +208,38 @@ impl World {
     }
 
     /// Notes what a task says its state is, before anything can come between it and the store.
-    fn note_snapshot(&mut self, task: &Task, output: &TaskOutput) {
+    /// Returns the bytes to store, as long as nothing is going to change them.
+    fn note_snapshot(&mut self, task: &Task, output: &TaskOutput) -> Option<Arc<[u8]>> {
         let TaskOutput::Store(StoreRequest::Put {
             key: key @ StoreKey::State { checkpoint, .. },
             value: StoreValue::State(snapshot),
         }) = output
         else {
-            return;
+            return None;
         };
         let (id, attempt) = (task.id(), task.attempt());
-        let digest = digest(&snapshot.to_state());
+        let state = snapshot.to_state();
+        let digest = digest(&state);
         self.record(TraceEvent::Snapshot { task: id, attempt, checkpoint: *checkpoint, digest });
         if let Some(slot) = self.slot_mut(id, attempt) {
-            let shadow = Rc::new(slot.applied.clone());
+            let shadow = slot.applied.clone();
             self.shadows.insert(*key, shadow);
         }
+        self.plan.variant.is_none().then(|| codec::seal(Kind::State, &state).into())
     }
 
-    fn ask_store(&mut self, task: &Task, request: StoreRequest) {
+    fn ask_store(&mut self, task: &Task, request: StoreRequest, bytes: Option<Arc<[u8]>>) {
         match request {
             StoreRequest::Put { key, value } => {
                 let writer = Writer::Task(task.id(), task.attempt());
-                self.put(writer, key, &value);
+                self.put(writer, key, bytes.unwrap_or_else(|| value.encode().into()));
             }
             StoreRequest::Discard(checkpoint) => self.store.discard(checkpoint),
         }
     }
 
     /// Sends a write on its way: it lands after a while, and its writer hears of it later still.
-    pub(super) fn put(&mut self, writer: Writer, key: StoreKey, value: &StoreValue) {
+    pub(super) fn put(&mut self, writer: Writer, key: StoreKey, bytes: Arc<[u8]>) {
         let subject = writer.subject();
         let most = self.plan.options.external_delay_us;
         let mut delay = self.delay(Choice::WriteDelay, subject, most);
@@ -250,7 +253,6 @@ impl World {
         if let Writer::Coordinator(_) = writer {
             self.control.puts.push(number);
         }
-        let bytes: Arc<[u8]> = value.encode().into();
         self.queue.schedule(self.now + delay, Event::Write { writer, key, bytes, number });
     }
 

@@ -1,23 +1,22 @@
 //! Stepping a task: which of its inputs it takes next, and one call of its machine for each record.
 
-use std::rc::Rc;
-
 use cofferdam::element::{Batch, Element};
 use cofferdam::id::{AttemptId, ChannelIndex, TaskId};
 use cofferdam::job::TaskStart;
 use cofferdam::message::TaskError;
 use cofferdam::operator::source::{ReadOutcome, ReadReply};
-use cofferdam::state::codec;
+use cofferdam::state::hash::KeyHash;
 use cofferdam::state::snapshot::TaskState;
 use cofferdam::storage::StoreKey;
 use cofferdam::task::Task;
 use cofferdam::time::Instant;
 use cofferdam::trace::{Origin, RecordId, TraceEvent};
+use smallvec::SmallVec;
 
-use super::lineage::{self, Lineage, hash_bytes};
+use super::lineage::{self, Lineage};
 use super::{Life, Slot, World};
 use crate::decide::Choice;
-use crate::link::{InFlight, carried};
+use crate::link::{InFlight, Origins, carried};
 
 /// One of the things a task could do next.
 #[derive(Clone, Copy, Debug)]
@@ -150,12 +149,12 @@ impl World {
                 record: Some(RecordId { source: source as u32, offset: first + position }),
                 path: 0,
             };
-            let origins: Vec<Origin> = (0..count).map(origin).collect();
+            let origins: Origins = (0..count).map(origin).collect();
             self.hand_in(id, attempt, ReadReply { split: request.split, outcome }, origins);
         }
     }
 
-    fn hand_in(&mut self, id: TaskId, attempt: AttemptId, reply: ReadReply, origins: Vec<Origin>) {
+    fn hand_in(&mut self, id: TaskId, attempt: AttemptId, reply: ReadReply, origins: Origins) {
         let records = match &reply.outcome {
             ReadOutcome::Records { records, .. } => records.clone(),
             ReadOutcome::Nothing | ReadOutcome::End | ReadOutcome::Failed(_) => {
@@ -176,7 +175,7 @@ impl World {
         id: TaskId,
         attempt: AttemptId,
         records: Batch,
-        origins: Vec<Origin>,
+        origins: Origins,
         hand_in: impl FnOnce(&mut Task),
     ) {
         let plan = self.plan.clone();
@@ -227,9 +226,9 @@ impl World {
         };
         let restored = restored.map(|(checkpoint, key)| {
             let digest = digest(&task.capture(checkpoint).to_state());
-            let applied = self.shadows.get(&key).cloned().unwrap_or_else(|| Rc::new(Vec::new()));
+            let applied = self.shadows.get(&key).cloned().unwrap_or_default();
             let slot = self.slot_mut(id, attempt).expect("it was there a moment ago");
-            slot.applied = applied.as_ref().clone();
+            slot.applied = applied;
             (checkpoint, digest)
         });
         self.record(TraceEvent::Started { task: id, attempt, restored });
@@ -242,12 +241,12 @@ impl World {
 
 impl Slot {
     /// What the task could do now, and if there is nothing, when there may be something.
-    fn ready(&self, now: Instant) -> (Vec<Ready>, Option<Instant>) {
-        let Life::Live(task) = &self.life else { return (Vec::new(), None) };
+    fn ready(&self, now: Instant) -> (SmallVec<[Ready; 8]>, Option<Instant>) {
+        let Life::Live(task) = &self.life else { return (SmallVec::new(), None) };
         if !self.waiting.is_empty() || !task.accepts_elements() {
-            return (Vec::new(), None);
+            return (SmallVec::new(), None);
         }
-        let mut ready = Vec::new();
+        let mut ready = SmallVec::new();
         let mut next = None;
         for (position, link) in self.inputs.iter().enumerate() {
             let channel = ChannelIndex::new(position as u32);
@@ -269,5 +268,5 @@ impl Slot {
 
 /// A digest of what a task's state holds: operators, positions, transactions.
 pub(super) fn digest(state: &TaskState) -> u64 {
-    hash_bytes(0, &codec::encode(&(&state.operators, &state.source, &state.transactions)))
+    KeyHash::of(&(&state.operators, &state.source, &state.transactions)).get()
 }

@@ -289,12 +289,14 @@ mod tests {
 
     #[test]
     fn paths_in_expressions_and_above_are_seen() {
-        assert_eq!(paths("src/drive.rs", "fn f() { crate::task::run::<u8>() }"), [
-            "crate::task::run"
-        ]);
-        assert_eq!(paths("src/drive.rs", "use super::runtime::Worker;"), [
-            "crate::runtime::Worker"
-        ]);
+        assert_eq!(
+            paths("src/drive.rs", "fn f() { crate::task::run::<u8>() }"),
+            ["crate::task::run"]
+        );
+        assert_eq!(
+            paths("src/drive.rs", "use super::runtime::Worker;"),
+            ["crate::runtime::Worker"]
+        );
         assert_eq!(paths("src/task/gate.rs", "use super::super::job::Job;"), ["crate::job::Job"]);
     }
 
@@ -306,7 +308,24 @@ mod tests {
 
     #[test]
     fn functions_end_at_their_own_brace() {
-        let code = "impl A {\n    pub(crate) fn long(\n        a: u8,\n    ) -> u8 {\n        if a {\n        }\n    }\n\n    const fn one() {}\n}\ntrait B {\n    fn declared(\n        &self,\n    ) -> u8;\n    fn f();\n}\n";
+        let code = "
+impl A {
+    pub(crate) fn long(
+        a: u8,
+    ) -> u8 {
+        if a {
+        }
+    }
+
+    const fn one() {}
+}
+trait B {
+    fn declared(
+        &self,
+    ) -> u8;
+    fn f();
+}
+";
         let expected = [("long", 6), ("one", 1), ("declared", 3), ("f", 1)];
         let found = functions(code);
         assert_eq!(found, expected.map(|(name, length)| (name.to_owned(), length)));
