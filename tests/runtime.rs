@@ -1,25 +1,335 @@
-//! Whole jobs on the threaded runtime.
+//! Whole jobs on the threaded runtime: real threads, real files. Nothing here depends on how fast
+//! anything is.
+#![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+mod support;
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
 use cofferdam::config::JobConfig;
+use cofferdam::connector::file::{LineSource, PlainFileSink, TransactionalFileSink};
 use cofferdam::connector::memory::{Collect, CollectTransactions, Numbers};
-use cofferdam::job::JobBuilder;
-use cofferdam::runtime::{RunOptions, run};
+use cofferdam::coordinator::CoordinatorNote;
+use cofferdam::guarantee::Mechanism;
+use cofferdam::job::{Job, JobBuilder};
+use cofferdam::operator::source::{Fetch, Source, SourceError};
+use cofferdam::runtime::{FileStore, Resume, RunError, RunEvent, RunOptions, RunReport, run};
+
+use support::{FailingStore, count_words, lines_in, often, write_count, write_text};
+
+/// Counts words of a text into files, exactly once. `trip` is called for each word.
+fn word_count(
+    folder: &std::path::Path,
+    parallelism: usize,
+    config: JobConfig,
+    trip: impl Fn() + Clone + Send + 'static,
+) -> Job {
+    let source =
+        LineSource::new([folder.join("text")], |_: u64, line: &str| Ok(Some(line.to_owned())));
+    let builder = JobBuilder::new("words", parallelism);
+    builder
+        .source("lines", source)
+        .flat_map("split", move |line: String, out| {
+            for word in line.split_whitespace() {
+                trip();
+                out.emit(word.to_owned());
+            }
+        })
+        .key_by(|word| word.clone())
+        .aggregate("count", 0, |count: &mut u64, _| *count += 1)
+        .transactional_sink("out", TransactionalFileSink::new(folder.join("out"), write_count));
+    builder.build(config).unwrap()
+}
+
+fn options(folder: &std::path::Path) -> RunOptions {
+    RunOptions { workers: 2, ..RunOptions::new(FileStore::open(folder.join("store")).unwrap()) }
+}
+
+fn run_in(folder: &std::path::Path, job: &Job) -> Result<RunReport, RunError> {
+    run(job, options(folder))
+}
+
+/// Stops the run when that many checkpoints are complete.
+fn stop_after_checkpoints(options: RunOptions, checkpoints: u64) -> RunOptions {
+    let stop = options.stop.clone();
+    let mut seen = 0;
+    let observer = move |event: RunEvent<'_>| {
+        if let RunEvent::Note(CoordinatorNote::CheckpointCompleted { .. }) = event {
+            seen += 1;
+            if seen == checkpoints {
+                stop.store(true, Ordering::Relaxed);
+            }
+        }
+    };
+    RunOptions { observer: Box::new(observer), ..options }
+}
 
 #[test]
-fn a_job_over_memory_runs() {
+fn words_are_counted_exactly_once_at_any_parallelism() {
     for parallelism in [1, 2, 4] {
-        let out = CollectTransactions::default();
-        let builder = JobBuilder::new("evens", parallelism);
-        builder
-            .source("numbers", Numbers::up_to(10_000))
-            .filter("even", |number| number % 2 == 0)
-            .key_by(|number| number % 10)
-            .aggregate("sum", 0, |sum: &mut u64, number| *sum += number)
-            .transactional_sink("out", out.clone());
-        let job = builder.build(JobConfig::default()).unwrap();
-        let report = run(&job, RunOptions { workers: 2, ..RunOptions::default() }).unwrap();
-        assert_eq!(report.records_in, 10_000);
-        assert_eq!(report.records_out, 5_000);
-        assert_eq!(out.committed().len(), 5_000);
+        let folder = tempfile::tempdir().unwrap();
+        let expected = write_text(folder.path(), 2_000);
+        let job = word_count(folder.path(), parallelism, often(), || {});
+        let report = run_in(folder.path(), &job).unwrap();
+        assert_eq!(report.records_in, 2_000);
+        assert_eq!(count_words(&folder.path().join("out")), expected);
+        assert!(report.checkpoints.count > 0 && report.checkpoints.bytes > 0);
     }
-    let _ = Collect::<u64>::default();
+}
+
+#[test]
+fn an_operator_that_panics_once_is_recovered_inside_the_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let expected = write_text(folder.path(), 2_000);
+    let words = Arc::new(AtomicU64::new(0));
+    let trip = {
+        let words = words.clone();
+        move || assert!(words.fetch_add(1, Ordering::Relaxed) != 3_000, "tripped")
+    };
+    let job = word_count(folder.path(), 2, often(), trip);
+    let mut causes = Vec::new();
+    let (tell, told) = std::sync::mpsc::channel();
+    let observer = move |event: RunEvent<'_>| {
+        if let RunEvent::Note(CoordinatorNote::AttemptFailed { cause, .. }) = event {
+            tell.send(cause.to_string()).unwrap();
+        }
+    };
+    let options = RunOptions { observer: Box::new(observer), ..options(folder.path()) };
+    let report = run(&job, options).unwrap();
+    causes.extend(told.try_iter());
+    assert_eq!(report.restarts, 1);
+    assert!(causes[0].contains("tripped") && causes[0].contains("runtime.rs"), "{causes:?}");
+    assert_eq!(count_words(&folder.path().join("out")), expected);
+}
+
+#[test]
+fn an_operator_that_always_panics_fails_the_job_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    write_text(folder.path(), 10);
+    let job = word_count(folder.path(), 2, often(), || panic!("never works"));
+    let RunError::Failed(text) = run_in(folder.path(), &job).unwrap_err() else { panic!("kind") };
+    assert!(text.contains("never works") && text.contains("3 restarts"), "{text}");
+}
+
+#[test]
+fn a_run_that_was_stopped_is_resumed_with_exact_output() {
+    let folder = tempfile::tempdir().unwrap();
+    let expected = write_text(folder.path(), 20_000);
+    let mut stops = 0;
+    loop {
+        let job = word_count(folder.path(), 2, often(), || {});
+        match run(&job, stop_after_checkpoints(options(folder.path()), 2)) {
+            Err(RunError::Stopped) => stops += 1,
+            finished => {
+                finished.unwrap();
+                break;
+            }
+        }
+    }
+    assert!(stops > 0, "the run was too short to be stopped");
+    assert_eq!(count_words(&folder.path().join("out")), expected);
+    assert!(
+        !folder
+            .path()
+            .join("store")
+            .read_dir()
+            .unwrap()
+            .any(|entry| { entry.unwrap().file_name().to_string_lossy().starts_with(".tmp-") })
+    );
+}
+
+#[test]
+fn a_finished_run_that_is_resumed_does_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    write_text(folder.path(), 500);
+    let job = word_count(folder.path(), 2, often(), || {});
+    run_in(folder.path(), &job).unwrap();
+    let before = lines_in(&folder.path().join("out"));
+    let report = run_in(folder.path(), &job).unwrap();
+    assert_eq!((report.records_in, report.records_out, report.checkpoints.count), (0, 0, 0));
+    assert_eq!(lines_in(&folder.path().join("out")), before);
+}
+
+#[test]
+fn a_damaged_checkpoint_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    write_text(folder.path(), 500);
+    let job = word_count(folder.path(), 2, often(), || {});
+    run_in(folder.path(), &job).unwrap();
+    let checkpoint = fs::read_dir(folder.path().join("store")).unwrap().find_map(|entry| {
+        let path = entry.unwrap().path();
+        path.join("metadata").is_file().then_some(path)
+    });
+    let checkpoint = checkpoint.unwrap();
+    let state = fs::read_dir(&checkpoint).unwrap().find_map(|entry| {
+        let path = entry.unwrap().path();
+        path.to_string_lossy().contains("/t2-").then_some(path)
+    });
+    for file in [state.unwrap(), checkpoint.join("metadata")] {
+        let whole = fs::read(&file).unwrap();
+        let mut flipped = whole.clone();
+        *flipped.last_mut().unwrap() ^= 1;
+        for damaged in [&whole[..whole.len() / 2], &flipped, &[]] {
+            fs::write(&file, damaged).unwrap();
+            let RunError::Restore(text) = run_in(folder.path(), &job).unwrap_err() else {
+                panic!("kind")
+            };
+            assert!(text.contains(&*file.to_string_lossy()), "{text}");
+        }
+        fs::write(&file, whole).unwrap();
+    }
+    run_in(folder.path(), &job).unwrap();
+}
+
+#[test]
+fn another_jobs_checkpoint_and_another_parallelism_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    write_text(folder.path(), 100);
+    run_in(folder.path(), &word_count(folder.path(), 2, often(), || {})).unwrap();
+    let wider = word_count(folder.path(), 3, often(), || {});
+    let error = run_in(folder.path(), &wider).unwrap_err().to_string();
+    assert!(error.contains("it has 4 tasks and the job has 6"), "{error}");
+    let builder = JobBuilder::new("other", 1);
+    builder.source("numbers", Numbers::up_to(1)).sink("out", Collect::default());
+    let other = builder.build(often()).unwrap();
+    let error = run_in(folder.path(), &other).unwrap_err().to_string();
+    assert!(error.contains("belongs to the job 'words', not to 'other'"), "{error}");
+    let fresh = RunOptions { resume: Resume::Never, ..options(folder.path()) };
+    assert_eq!(run(&other, fresh).unwrap().records_in, 1);
+}
+
+#[test]
+fn a_run_goes_on_from_a_checkpoint_of_another_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let expected = write_text(folder.path(), 20_000);
+    let job = word_count(folder.path(), 2, often(), || {});
+    let stopped = run(&job, stop_after_checkpoints(options(folder.path()), 3));
+    assert_eq!(stopped, Err(RunError::Stopped));
+    let moved = folder.path().join("moved");
+    fs::rename(folder.path().join("store"), &moved).unwrap();
+    let names = fs::read_dir(&moved).unwrap().map(|entry| entry.unwrap().path());
+    let checkpoint = names.filter(|path| path.join("metadata").is_file()).max().unwrap();
+    let from = RunOptions { resume: Resume::From(checkpoint.clone()), ..options(folder.path()) };
+    assert_eq!(run(&job, stop_after_checkpoints(from, 1)), Err(RunError::Stopped));
+    run_in(folder.path(), &job).unwrap();
+    assert_eq!(count_words(&folder.path().join("out")), expected);
+    let nothing = RunOptions { resume: Resume::From(moved), ..options(folder.path()) };
+    assert!(matches!(run(&job, nothing), Err(RunError::Restore(_))));
+}
+
+#[test]
+fn wrong_input_ends_the_job_without_a_restart_and_names_the_line() {
+    let folder = tempfile::tempdir().unwrap();
+    write_text(folder.path(), 100);
+    let mut text = fs::read(folder.path().join("text")).unwrap();
+    text.extend(b"\n\xff\xfe\n");
+    fs::write(folder.path().join("text"), text).unwrap();
+    let job = word_count(folder.path(), 2, often(), || {});
+    let RunError::Input(text) = run_in(folder.path(), &job).unwrap_err() else { panic!("kind") };
+    assert!(text.ends_with("text, line 101: not UTF-8"), "{text}");
+    fs::remove_file(folder.path().join("text")).unwrap();
+    let fresh = RunOptions { resume: Resume::Never, ..options(folder.path()) };
+    assert!(matches!(run(&job, fresh), Err(RunError::Input(_))));
+}
+
+#[test]
+fn a_store_that_fails_now_and_then_costs_checkpoints_but_no_record() {
+    let out = CollectTransactions::default();
+    let builder = JobBuilder::new("numbers", 2);
+    builder.source("numbers", Numbers::up_to(50_000)).transactional_sink("out", out.clone());
+    let config = JobConfig { checkpoint_failures_tolerable: 1_000, ..often() };
+    let job = builder.build(config).unwrap();
+    let store = FailingStore::every(5);
+    run(&job, RunOptions { workers: 2, ..RunOptions::new(store) }).unwrap();
+    let mut numbers = out.committed();
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..50_000).collect::<Vec<u64>>());
+}
+
+/// Numbers whose reading fails once.
+#[derive(Clone)]
+struct Flaky {
+    numbers: Numbers,
+    is_broken: Arc<AtomicBool>,
+}
+
+impl Source for Flaky {
+    type Record = u64;
+    type Split = <Numbers as Source>::Split;
+
+    fn discover(&mut self, parallelism: usize) -> Result<Vec<Self::Split>, SourceError> {
+        self.numbers.discover(parallelism)
+    }
+
+    fn read(
+        &mut self,
+        split: &mut Self::Split,
+        records_max: usize,
+    ) -> Result<Fetch<u64>, SourceError> {
+        if split.next > 300 && self.is_broken.swap(false, Ordering::Relaxed) {
+            return Err(SourceError::Io("the line went dead".to_owned()));
+        }
+        self.numbers.read(split, records_max)
+    }
+}
+
+#[test]
+fn a_source_that_can_not_be_read_for_once_is_read_again() {
+    let out = CollectTransactions::default();
+    let source = Flaky { numbers: Numbers::up_to(1_000), is_broken: Arc::new(true.into()) };
+    let builder = JobBuilder::new("flaky", 1);
+    builder.source("numbers", source).transactional_sink("out", out.clone());
+    let report = run(&builder.build(often()).unwrap(), RunOptions::default()).unwrap();
+    assert_eq!(report.restarts, 1);
+    assert_eq!(out.committed(), (0..1_000).collect::<Vec<u64>>());
+}
+
+fn at_most_once(folder: &std::path::Path, parallelism: usize, trip: Option<u64>) -> Job {
+    let seen = Arc::new(AtomicU64::new(0));
+    let builder = JobBuilder::new("at-most-once", parallelism);
+    builder
+        .source("numbers", Numbers::up_to(10_000))
+        .map("trip", move |number| {
+            let seen = seen.fetch_add(1, Ordering::Relaxed);
+            assert!(Some(seen) != trip, "tripped");
+            number
+        })
+        .sink(
+            "out",
+            PlainFileSink::new(folder.join("out"), |number, line| {
+                line.extend_from_slice(format!("{number}\n").as_bytes());
+            }),
+        );
+    let config = JobConfig { mechanism: Mechanism::None, reservation_records: 100, ..often() };
+    builder.build(config).unwrap()
+}
+
+#[test]
+fn without_checkpoints_a_restart_reads_nothing_twice() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = at_most_once(folder.path(), 2, Some(4_000));
+    let report = run_in(folder.path(), &job).unwrap();
+    assert_eq!((report.restarts, report.checkpoints.count), (1, 0));
+    let numbers = lines_in(&folder.path().join("out"));
+    let distinct: std::collections::BTreeSet<_> = numbers.iter().collect();
+    assert_eq!(numbers.len(), distinct.len(), "a record was handed out twice");
+    assert!(numbers.len() < 10_000, "the records in flight at the failure are lost");
+    let again = run_in(folder.path(), &job).unwrap();
+    assert_eq!(again.records_in, 0, "the end is recorded");
+    assert_eq!(lines_in(&folder.path().join("out")), numbers);
+    let wider = at_most_once(folder.path(), 4, None);
+    let error = run_in(folder.path(), &wider).unwrap_err().to_string();
+    assert!(error.contains("another parallelism"), "{error}");
+}
+
+#[test]
+fn first_positions_that_were_stored_in_part_are_not_taken_for_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = at_most_once(folder.path(), 3, None);
+    run_in(folder.path(), &job).unwrap();
+    fs::remove_file(folder.path().join("store/reserved-v0-0")).unwrap();
+    fs::remove_dir_all(folder.path().join("out")).unwrap();
+    assert_eq!(run_in(folder.path(), &job).unwrap().records_in, 10_000);
 }

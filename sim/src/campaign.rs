@@ -163,11 +163,11 @@ impl Tally {
         let judgement = &report.judgement;
         self.runs += 1;
         self.events += report.events;
-        self.lost += judgement.lost;
-        self.duplicated += judgement.duplicated;
-        self.wrong += judgement.wrong;
-        self.unexpected += judgement.unexpected;
-        self.stuck += judgement.stuck;
+        self.lost += judgement.lost as u64;
+        self.duplicated += judgement.duplicated as u64;
+        self.wrong += judgement.wrong as u64;
+        self.unexpected += judgement.unexpected as u64;
+        self.stuck += u64::from(judgement.stuck);
         add_all(&mut self.windows, &report.windows);
         add_all(&mut self.disturbances, &report.disturbances);
         let verdicts = [

@@ -1,5 +1,9 @@
 //! The typed builder: a chain of calls from sources to sinks. Types are checked by the compiler,
 //! the rest by [`JobBuilder::build`].
+#![expect(
+    clippy::type_complexity,
+    reason = "a chain's type names its operators: they are one loop"
+)]
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -358,6 +362,13 @@ impl<T: Record> Stream<Pass<T>> {
         self
     }
 
+    /// Begins the chain with `segment`: nothing stands before it.
+    fn head<N: Segment<In = T>>(mut self, uid: &str, segment: N) -> Stream<N> {
+        self.take_uid(uid);
+        let Self { draft, head, uids, parallelism, .. } = self;
+        Stream { draft, head, segment, uids, parallelism }
+    }
+
     fn begin(
         draft: &Rc<RefCell<Draft>>,
         parallelism: usize,
@@ -389,8 +400,9 @@ impl<T: Record, K: KeySelector<T>> KeyedStream<T, K> {
         self,
         uid: &str,
         process: P,
-    ) -> Stream<Chain<Pass<T>, Named<Keyed<P, K>>>> {
-        self.stream.operator(uid, Keyed::new(process, self.selector))
+    ) -> Stream<Named<Keyed<P, K>>> {
+        let segment = Named::new(uid, Keyed::new(process, self.selector));
+        self.stream.head(uid, segment)
     }
 
     /// Keeps a value for each key, from `init`; takes each record in by `fold` and emits the key
@@ -400,7 +412,7 @@ impl<T: Record, K: KeySelector<T>> KeyedStream<T, K> {
         uid: &str,
         init: V,
         fold: F,
-    ) -> Stream<Chain<Pass<T>, Named<Keyed<Aggregate<K::Key, T, V, F>, K>>>> {
+    ) -> Stream<Named<Keyed<Aggregate<K::Key, T, V, F>, K>>> {
         self.process(uid, Aggregate::new(init, fold, false))
     }
 
@@ -411,7 +423,7 @@ impl<T: Record, K: KeySelector<T>> KeyedStream<T, K> {
         uid: &str,
         init: V,
         fold: F,
-    ) -> Stream<Chain<Pass<T>, Named<Keyed<Aggregate<K::Key, T, V, F>, K>>>> {
+    ) -> Stream<Named<Keyed<Aggregate<K::Key, T, V, F>, K>>> {
         self.process(uid, Aggregate::new(init, fold, true))
     }
 }

@@ -261,3 +261,26 @@ impl Job {
         Outlet::new(edges.collect())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connector::memory::{Collect, Numbers};
+    use crate::element::Batch;
+    use crate::state::codec;
+
+    #[test]
+    fn the_cell_of_a_record_is_found_by_the_operator_behind_the_exchange() {
+        let builder = JobBuilder::new("keyed", 1);
+        builder
+            .source("numbers", Numbers::up_to(1))
+            .key_by(|number| number % 10)
+            .aggregate("sum", 0, |sum: &mut u64, number| *sum += number)
+            .sink("out", Collect::default());
+        let job = builder.build(JobConfig::default()).unwrap();
+        let task = TaskId::new(1);
+        let task = job.task(task, AttemptId::new(1), TaskStart::Fresh(None)).unwrap();
+        let cell = task.stage().cell_of(&Batch::new(vec![17_u64]), 0);
+        assert_eq!(cell, Some(codec::encode(&7_u64)));
+    }
+}

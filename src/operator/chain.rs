@@ -23,11 +23,20 @@ pub trait Segment: Clone + Send + 'static {
     /// Handles many.
     fn process_all(&mut self, records: Vec<Self::In>) -> Vec<Self::Out> {
         let mut out = Vec::with_capacity(records.len());
-        for record in records {
-            self.process(record, &mut out);
+        let mut records = records.into_iter();
+        while let ahead = records.as_slice()
+            && !ahead.is_empty()
+        {
+            self.prepare(&ahead[..ahead.len().min(PREPARED_RECORDS)]);
+            for record in records.by_ref().take(PREPARED_RECORDS) {
+                self.process(record, &mut out);
+            }
         }
         out
     }
+
+    /// As [`Operator::prepare`], of the first operator.
+    fn prepare(&self, _records: &[Self::In]) {}
 
     /// As [`Operator::open`], for each operator.
     fn open(&mut self, subtask: &Subtask);
@@ -119,6 +128,11 @@ impl<O: Operator> Segment for Named<O> {
         self.operator.process(record, out);
     }
 
+    #[inline]
+    fn prepare(&self, records: &[O::In]) {
+        self.operator.prepare(records);
+    }
+
     fn open(&mut self, subtask: &Subtask) {
         self.operator.open(subtask);
     }
@@ -201,6 +215,11 @@ impl<A: Segment, B: Segment<In = A::Out>> Segment for Chain<A, B> {
         self.first.process(record, &mut IntoNext { next: &mut self.second, out });
     }
 
+    #[inline]
+    fn prepare(&self, records: &[A::In]) {
+        self.first.prepare(records);
+    }
+
     fn open(&mut self, subtask: &Subtask) {
         self.first.open(subtask);
         self.second.open(subtask);
@@ -238,5 +257,24 @@ impl<A: Segment, B: Segment<In = A::Out>> Segment for Chain<A, B> {
     fn cells(&self, into: &mut Vec<(Arc<str>, Vec<Cell>)>) {
         self.first.cells(into);
         self.second.cells(into);
+    }
+}
+
+/// How many records an operator prepares for at once: enough to wait for the memory of many at the
+/// same time, few enough for what was fetched to stay.
+const PREPARED_RECORDS: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operator::stateless::FilterMap;
+
+    #[test]
+    fn many_records_are_processed_in_their_order_block_by_block() {
+        for count in [0, 1, 31, 32, 33, 100] {
+            let mut segment = Named::new("next", FilterMap::new(|number: u64| Some(number + 1)));
+            let out = segment.process_all((0..count).collect());
+            assert_eq!(out, (1..=count).collect::<Vec<_>>());
+        }
     }
 }

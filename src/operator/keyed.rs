@@ -166,6 +166,14 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Operator for Keyed<P,
         });
     }
 
+    #[inline]
+    fn prepare(&self, records: &[P::In]) {
+        let touch = |record| self.selector.with_key(record, |key| self.state.touch(key));
+        // The sum is of no use but for the look at each entry, which the compiler must not leave
+        // out.
+        std::hint::black_box(records.iter().map(touch).fold(0, usize::wrapping_add));
+    }
+
     fn open(&mut self, subtask: &Subtask) {
         let (range, max) = (subtask.key_groups(), subtask.assigner.max());
         self.state = KeyedState::new(range, max);

@@ -44,6 +44,11 @@ pub trait Operator: Clone + Send + 'static {
     /// Handles one record.
     fn process(&mut self, record: Self::In, out: &mut impl Emit<Self::Out>);
 
+    /// These records come next, in this order. Changes nothing; state that they need may be looked
+    /// at all at once, so that the memory of one is not waited for behind that of another.
+    #[inline]
+    fn prepare(&self, _records: &[Self::In]) {}
+
     /// Called once before anything else: where this copy of the operator runs.
     fn open(&mut self, _subtask: &Subtask) {}
 

@@ -136,9 +136,11 @@ mod tests {
     }
 
     fn number(element: Option<Element>) -> Option<u64> {
-        element.map(|element| match element {
-            Element::Barrier(checkpoint) => checkpoint.get(),
-            other => panic!("not a barrier: {other:?}"),
+        element.map(|element| {
+            let Element::Barrier(checkpoint) = element else {
+                panic!("not a barrier: {element:?}")
+            };
+            checkpoint.get()
         })
     }
 

@@ -23,8 +23,6 @@ use crate::time::Instant;
 pub(super) struct Conductor<'a> {
     pub(super) job: &'a Job,
     pub(super) store: Arc<dyn CheckpointStore>,
-    /// A checkpoint of another store, and that store.
-    pub(super) elsewhere: Option<(CheckpointMetadata, Arc<dyn CheckpointStore>)>,
     pub(super) workers: Vec<WorkerAddress>,
     pub(super) writer: Sender<WriteOrder>,
     pub(super) counters: Arc<Counters>,
@@ -135,11 +133,7 @@ impl Conductor<'_> {
         restore: Option<&CheckpointMetadata>,
     ) -> Result<Vec<Cargo>, Refusal> {
         let starts = match restore {
-            Some(metadata) => {
-                let elsewhere = self.elsewhere.as_ref().filter(|(there, _)| there == metadata);
-                let store = elsewhere.map_or(&self.store, |(_, store)| store);
-                deploy::restored(metadata, store.as_ref())?
-            }
+            Some(metadata) => deploy::restored(metadata, self.store.as_ref())?,
             None if self.job.config().mechanism.takes_checkpoints() => deploy::fresh(self.job)?,
             None => deploy::reserved(self.job, self.store.as_ref())?,
         };

@@ -59,7 +59,7 @@ pub use self::store::{CheckpointStore, MemoryStore, PutError, StoreError};
 /// If a worker dies of a bug of the engine's own.
 pub fn run(job: &Job, options: RunOptions) -> Result<RunReport, RunError> {
     let started = std::time::Instant::now();
-    let found = recover::find(job, options.store.as_ref(), &options.resume)?;
+    let recovered = recover::find(job, options.store.as_ref(), &options.resume)?;
     let plan = Plan {
         tasks: u32::try_from(job.graph().task_count()).expect("tasks are numbered by u32"),
         sources: job.graph().source_tasks(),
@@ -68,7 +68,7 @@ pub fn run(job: &Job, options: RunOptions) -> Result<RunReport, RunError> {
         job.name().to_owned(),
         plan,
         job.config().clone(),
-        found.recovered,
+        recovered,
         Instant::ZERO,
     );
     let (to_coordinator, mail) = mpsc::channel();
@@ -87,7 +87,6 @@ pub fn run(job: &Job, options: RunOptions) -> Result<RunReport, RunError> {
     let conductor = Conductor {
         job,
         store: options.store,
-        elsewhere: found.elsewhere,
         workers: crew.workers.clone(),
         writer,
         counters,

@@ -5,7 +5,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use crate::coordinator::Recovered;
 use crate::id::CheckpointId;
@@ -14,20 +13,14 @@ use crate::runtime::file_store::{FileStore, split_checkpoint_path};
 use crate::runtime::options::{Resume, RunError};
 use crate::runtime::store::{CheckpointStore, StoreError};
 use crate::state::codec::{self, Kind};
-use crate::storage::{CheckpointMetadata, StoreKey};
-
-/// What was found, and the store that holds the parts of a checkpoint that lies elsewhere.
-pub(super) struct Found {
-    pub(super) recovered: Recovered,
-    pub(super) elsewhere: Option<(CheckpointMetadata, Arc<dyn CheckpointStore>)>,
-}
+use crate::storage::{CheckpointMetadata, StateHandle, StoreKey};
 
 /// Reads what `resume` asks for and removes what it abandons.
 pub(super) fn find(
     job: &Job,
     store: &dyn CheckpointStore,
     resume: &Resume,
-) -> Result<Found, RunError> {
+) -> Result<Recovered, RunError> {
     let attempt = match store.get(StoreKey::Attempt)? {
         Some(bytes) => Some(
             codec::open(Kind::Attempt, &bytes)
@@ -42,28 +35,23 @@ pub(super) fn find(
                 .into_iter()
                 .map(|checkpoint| read_metadata(job, store, checkpoint))
                 .collect::<Result<_, _>>()?;
-            Ok(Found { recovered: found(checkpoints), elsewhere: None })
+            Ok(found(checkpoints))
         }
         Resume::Never => {
             abandon(store, |_| true)?;
-            Ok(Found { recovered: found(Vec::new()), elsewhere: None })
+            Ok(found(Vec::new()))
         }
-        Resume::From(path) => {
-            let (metadata, elsewhere) = find_at(job, store, path)?;
-            let own = elsewhere.is_none().then_some(metadata.checkpoint);
-            abandon(store, |key| own.is_none_or(|own| key != StoreKey::Metadata(own)))?;
-            let elsewhere = elsewhere.map(|store| (metadata.clone(), store));
-            Ok(Found { recovered: found(vec![metadata]), elsewhere })
-        }
+        Resume::From(path) => Ok(found(vec![begin_at(job, store, path)?])),
     }
 }
 
-/// The checkpoint at `path`, and its store if that is another one than `store`.
-fn find_at(
+/// Makes the checkpoint at `path` the only one in the store. One of another store is copied, so
+/// that a crash before the next checkpoint leaves something to go on from.
+fn begin_at(
     job: &Job,
     store: &dyn CheckpointStore,
     path: &Path,
-) -> Result<(CheckpointMetadata, Option<Arc<dyn CheckpointStore>>), RunError> {
+) -> Result<CheckpointMetadata, RunError> {
     if !job.config().mechanism.takes_checkpoints() {
         let text = format!("{}: at-most-once starts from no checkpoint", path.display());
         return Err(RunError::Restore(text));
@@ -74,10 +62,34 @@ fn find_at(
     };
     let own = PathBuf::from(store.place_of(StoreKey::Metadata(checkpoint)));
     if own.parent().is_some_and(|own| is_same(own, path)) {
-        return Ok((read_metadata(job, store, checkpoint)?, None));
+        let metadata = read_metadata(job, store, checkpoint)?;
+        abandon(store, |key| key != StoreKey::Metadata(checkpoint))?;
+        return Ok(metadata);
     }
-    let other: Arc<dyn CheckpointStore> = Arc::new(FileStore::open(folder)?);
-    Ok((read_metadata(job, other.as_ref(), checkpoint)?, Some(other)))
+    let other = FileStore::open(folder)?;
+    let metadata = read_metadata(job, &other, checkpoint)?;
+    for handle in &metadata.tasks {
+        read_part(&other, handle)?;
+    }
+    abandon(store, |_| true)?;
+    for handle in &metadata.tasks {
+        copy(store, handle.key, &read_part(&other, handle)?)?;
+    }
+    let key = StoreKey::Metadata(checkpoint);
+    copy(store, key, &codec::seal(Kind::Metadata, &metadata))?;
+    Ok(metadata)
+}
+
+fn read_part(store: &dyn CheckpointStore, handle: &StateHandle) -> Result<Vec<u8>, RunError> {
+    match store.get(handle.key)? {
+        Some(bytes) if handle.matches(&bytes) => Ok(bytes),
+        Some(_) => Err(damaged(store, handle.key, "it is not the file that was written")),
+        None => Err(damaged(store, handle.key, "it is missing")),
+    }
+}
+
+fn copy(store: &dyn CheckpointStore, key: StoreKey, bytes: &[u8]) -> Result<(), StoreError> {
+    store.put(key, bytes).map_err(|error| StoreError(error.to_string()))
 }
 
 fn read_metadata(

@@ -81,6 +81,17 @@ impl<K: Key, S: Record> KeyedState<K, S> {
         self.pieces[self.index_of(hash)].get().get(hash, key)
     }
 
+    /// Looks where the state of `key` would lie, so that it is near when it is needed. The number
+    /// means nothing, but to get it the memory must have been read.
+    #[inline]
+    pub fn touch(&self, key: &K) -> usize {
+        let hash = KeyHash::of(key);
+        match self.pieces.is_empty() {
+            true => 0,
+            false => self.pieces[self.index_of(hash)].get().touch(hash),
+        }
+    }
+
     /// How many keys have state.
     pub fn len(&self) -> usize {
         self.pieces.iter().map(|piece| piece.get().len()).sum()

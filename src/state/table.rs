@@ -63,6 +63,15 @@ impl<K: Hash + Eq + Clone, S> Table<K, S> {
         state.as_ref()
     }
 
+    /// Reads the slot where a search for `hash` begins.
+    #[inline]
+    pub fn touch(&self, hash: KeyHash) -> usize {
+        if self.slots.is_empty() {
+            return 0;
+        }
+        usize::from(self.slots[self.home(hash)].is_some())
+    }
+
     /// Lets `change` see and set the state of `key`, whose hash is `hash`; the entry vanishes if
     /// the state is left `None`.
     #[inline]

@@ -1,12 +1,61 @@
 //! The judges. Each looks at what can be seen of a run from outside, one property a file, and knows
-//! neither machines nor the world: a judge must not share a bug with the judged. What has to be known
-//! about the job comes as plain data in [`Facts`].
+//! neither machines nor the world: a judge must not share a bug with the judged. What has to be
+//! known about the job comes as plain data in [`Facts`].
+
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "a judge picks the few events that its property speaks of: a new kind of event is no \
+              reason to touch the other judges"
+)]
+
+mod by_attempt;
+mod c01_channel_order;
+mod c02_border;
+mod c03_consistent_cut;
+mod c07_recovery;
+mod c10_output;
+mod c10_state;
+mod c13_two_phase;
+mod c14_liveness;
+mod completions;
+mod delivery;
+mod durable_before_ack;
+mod judgement;
+#[cfg(test)]
+mod testing;
+mod values;
 
 use std::collections::BTreeMap;
 
 use cofferdam::guarantee::{Level, Mechanism, SinkContract};
 use cofferdam::id::{AttemptId, TaskId};
 use cofferdam::trace::{Origin, RecordId, Traced};
+
+pub use self::judgement::{Judgement, Verdict, judge};
+
+/// A judge.
+pub struct Oracle {
+    /// What reports call it.
+    pub name: &'static str,
+    /// What it says, with its number in ORACLES.
+    pub property: &'static str,
+    /// Everything that speaks against it.
+    pub judge: fn(&Facts<'_>) -> Vec<Finding>,
+}
+
+/// Every judge: rules of the protocol first, then what came of it.
+pub const ORACLES: &[Oracle] = &[
+    c01_channel_order::ORACLE,
+    c02_border::ORACLE,
+    c03_consistent_cut::ORACLE,
+    durable_before_ack::ORACLE,
+    c07_recovery::ORACLE,
+    c13_two_phase::ORACLE,
+    c14_liveness::ORACLE,
+    c10_state::ORACLE,
+    c10_output::ORACLE,
+    values::ORACLE,
+];
 
 /// What is judged: a run from its beginning to its end, and what ought to have come of it.
 pub struct Facts<'a> {
@@ -39,7 +88,8 @@ pub struct Facts<'a> {
 
 /// The state of a job at its end.
 pub struct StateFacts<'a> {
-    /// What each attempt had taken into its state when it ended, the last one at the end of the run.
+    /// What each attempt had taken into its state when it ended, the last one at the end of the
+    /// run.
     pub incarnations: &'a [(AttemptId, Vec<AppliedFact>)],
     /// The cells, by operator and encoded key.
     pub cells: &'a BTreeMap<(String, Vec<u8>), Vec<u8>>,
@@ -71,8 +121,8 @@ pub struct SinkFacts<'a> {
     pub expected: &'a BTreeMap<Vec<u8>, u64>,
     /// The reference's last row of each key, for the whole input.
     pub expected_table: &'a BTreeMap<Vec<u8>, Vec<u8>>,
-    /// How often the reference has each row for just what one attempt has taken in, by attempt; only
-    /// for at-most-once, and empty if the reference can not say.
+    /// How often the reference has each row for just what one attempt has taken in, by attempt;
+    /// only for at-most-once, and empty if the reference can not say.
     pub expected_of_attempt: &'a BTreeMap<AttemptId, BTreeMap<Vec<u8>, u64>>,
 }
 
@@ -131,20 +181,22 @@ pub struct Finding {
     /// The finding in a sentence.
     pub text: String,
 }
-/// STUB
-#[derive(Clone, Debug)]
-#[allow(missing_docs)]
-pub struct Judgement {
-    pub findings: Vec<Finding>,
-    pub state: Verdict,
-    pub output: Option<Verdict>,
-    pub state_level: Level,
-    pub output_level: Option<Level>,
-    pub lost: u64, pub duplicated: u64, pub wrong: u64, pub unexpected: u64, pub stuck: u64,
+
+impl Anomaly {
+    /// Whether a claim allows it.
+    pub const fn is_allowed(self, claim: Level) -> bool {
+        match self {
+            Self::Lost => claim.may_lose(),
+            Self::Duplicated => claim.may_duplicate(),
+            Self::Unexpected | Self::Wrong | Self::Stuck | Self::Protocol => false,
+        }
+    }
 }
-/// STUB
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum Verdict { Held, Violated, Unknown }
-/// STUB
-pub fn judge(f: &Facts<'_>) -> Judgement { Judgement { findings: vec![], state: Verdict::Held, output: None, state_level: f.state_claim, output_level: f.output_claim, lost: 0, duplicated: 0, wrong: 0, unexpected: 0, stuck: 0 } }
+
+impl Finding {
+    /// A broken rule of the protocol: no claim allows that.
+    fn protocol(oracle: &'static str, subject: Subject, text: String) -> Self {
+        let anomaly = Anomaly::Protocol;
+        Self { oracle, subject, anomaly, allowed: false, record: None, text }
+    }
+}

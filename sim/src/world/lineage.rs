@@ -77,7 +77,8 @@ impl Lineage {
                     | TaskOutput::Sink(_) => continue,
                 };
                 let of_output = lineage.origins(plan, &copy, place, &records);
-                planned.entry(place).or_default().extend(of_output);
+                let queue = queue_of(plan, &copy, place);
+                planned.entry(queue).or_default().extend(of_output);
             }
             rest = following;
         }
@@ -119,7 +120,7 @@ impl Lineage {
                 Origin { record: None, path: mix(content, u64::from(*count)) }
             }
             Self::Planned(planned) => planned
-                .get_mut(&place)
+                .get_mut(&queue_of(plan, task, place))
                 .and_then(VecDeque::pop_front)
                 .expect("a batch gives what its records give one by one (ORACLES C15 D4)"),
         };
@@ -128,6 +129,20 @@ impl Lineage {
 
     pub(super) fn sink_origins(&mut self, plan: &Plan, task: &Task, records: &Batch) -> Origins {
         self.origins(plan, task, SINK, records)
+    }
+}
+
+/// Which outputs come in the same order whether records are handled alone or together: those of one
+/// channel, but for an edge that gives channels their turn batch by batch all of that edge.
+fn queue_of(plan: &Plan, task: &Task, place: usize) -> usize {
+    if place == SINK {
+        return SINK;
+    }
+    let graph = plan.job.graph();
+    let edge = graph.channels()[graph.outputs(task.id())[place].index()].edge;
+    match graph.edges()[edge].partition {
+        Partition::Rebalance => SINK - 1 - edge,
+        Partition::Forward | Partition::Hash | Partition::Broadcast => place,
     }
 }
 

@@ -1,7 +1,7 @@
 //! The plain sink: lines are in the file at once and can not be taken back.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use crate::connector::file::{WriteLine, failed};
@@ -86,8 +86,7 @@ fn cut_torn_line(path: &Path) -> Result<(), SinkError> {
 }
 
 /// Looks for the last line end from the back, so that a long file is not read as a whole.
-fn end_of_last_line(mut file: &File, len: u64) -> std::io::Result<u64> {
-    use std::io::{Read, Seek, SeekFrom};
+fn end_of_last_line(mut file: &File, len: u64) -> io::Result<u64> {
     let mut end = len;
     let mut chunk = Vec::new();
     while end > 0 {
@@ -107,6 +106,8 @@ const CHUNK_BYTES: u64 = 1 << 16;
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::connector::file::tests::{place, read, write_number};
 

@@ -239,13 +239,11 @@ fn line_starts(path: &Path, targets: &[u64]) -> io::Result<Vec<(u64, u64)>> {
 /// A file that is not there, or may not be read, will not be there at the next try either.
 fn unreadable(path: &Path, error: &io::Error) -> SourceError {
     let text = format!("{}: {error}", path.display());
-    match error.kind() {
-        io::ErrorKind::NotFound
-        | io::ErrorKind::PermissionDenied
-        | io::ErrorKind::IsADirectory
-        | io::ErrorKind::NotADirectory => SourceError::Input(text),
-        _ => SourceError::Io(text),
-    }
+    let is_final = matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied | io::ErrorKind::NotADirectory
+    );
+    if is_final { SourceError::Input(text) } else { SourceError::Io(text) }
 }
 
 const BUFFER_BYTES: usize = 1 << 16;

@@ -1,0 +1,182 @@
+//! C2, the border rule of asynchronous barrier snapshotting: a task takes its snapshot only when
+//! the barrier has come on every channel, and where barriers are aligned it processes nothing in
+//! between of a channel that has delivered its barrier.
+//!
+//! The false alarms it avoids: a barrier that is stale, since a newer one or a cancel marker came
+//! before, holds nothing back; a newer barrier, a cancel marker and the coordinator's abort let go
+//! of what is held back, the last as soon as it is decided, since nobody sees when the task hears
+//! of it. A channel that has ended owes no barrier. Tracked barriers hold nothing back at all.
+
+use cofferdam::guarantee::Mechanism;
+use cofferdam::id::{ChannelId, CheckpointId, TaskId};
+use cofferdam::trace::{Carried, TraceEvent};
+
+use super::by_attempt::ByAttempt;
+use super::{Facts, Finding, Oracle, Subject};
+
+/// The judge.
+pub(super) const ORACLE: Oracle = Oracle {
+    name: "border",
+    property: "C2: no snapshot before every barrier, and aligned, no record between the two",
+    judge,
+};
+
+/// The border of one attempt.
+#[derive(Clone)]
+struct Border {
+    tasks: Vec<Progress>,
+    channels: Vec<Channel>,
+}
+
+#[derive(Clone, Default)]
+struct Progress {
+    /// The greatest id that a barrier, a cancel marker or an abort has carried.
+    newest: Option<CheckpointId>,
+    /// Some of its barriers have come and others have not.
+    awaited: Option<CheckpointId>,
+    snapshot: Option<CheckpointId>,
+}
+
+#[derive(Clone, Default)]
+struct Channel {
+    barriers: Vec<CheckpointId>,
+    has_ended: bool,
+}
+
+fn judge(facts: &Facts<'_>) -> Vec<Finding> {
+    let mut attempts = ByAttempt::new(Border {
+        tasks: vec![Progress::default(); facts.tasks],
+        channels: vec![Channel::default(); facts.channels.len()],
+    });
+    let mut findings = Vec::new();
+    for traced in facts.trace {
+        let problem = match traced.event {
+            TraceEvent::Received { channel, attempt, what, .. } => {
+                attempts.at(attempt).receive(facts, channel, what)
+            }
+            TraceEvent::Snapshot { task, attempt, checkpoint, .. } => {
+                attempts.at(attempt).cut(facts, task, checkpoint)
+            }
+            TraceEvent::Aborted { checkpoint, .. } => {
+                attempts.values_mut().for_each(|border| border.let_go(checkpoint));
+                None
+            }
+            _ => None,
+        };
+        let finding = |text| Finding::protocol(ORACLE.name, Subject::State, text);
+        findings.extend(problem.map(finding));
+    }
+    findings
+}
+
+impl Border {
+    fn receive(&mut self, facts: &Facts<'_>, id: ChannelId, what: Carried) -> Option<String> {
+        let (_, receiver) = facts.channels[id.index()];
+        let task = &mut self.tasks[receiver.index()];
+        let channel = &mut self.channels[id.index()];
+        match what {
+            Carried::Records(records) => {
+                let awaited = task.awaited.filter(|_| facts.mechanism == Mechanism::Aligned)?;
+                channel.barriers.contains(&awaited).then(|| {
+                    format!(
+                        "{receiver} took {records} records from {id} behind the barrier of \
+                         {awaited} and before its snapshot"
+                    )
+                })
+            }
+            Carried::Barrier(checkpoint) => {
+                channel.barriers.push(checkpoint);
+                if Some(checkpoint) > task.newest {
+                    task.newest = Some(checkpoint);
+                    task.awaited = Some(checkpoint);
+                }
+                None
+            }
+            Carried::Cancel(checkpoint) => {
+                task.let_go(checkpoint);
+                None
+            }
+            Carried::EndOfPartition => {
+                channel.has_ended = true;
+                None
+            }
+            Carried::Watermark(_) | Carried::EndOfData => None,
+        }
+    }
+
+    fn cut(&mut self, facts: &Facts<'_>, id: TaskId, checkpoint: CheckpointId) -> Option<String> {
+        let task = &mut self.tasks[id.index()];
+        task.awaited = None;
+        let earlier = task.snapshot.replace(checkpoint);
+        if let Some(earlier) = earlier.filter(|earlier| *earlier >= checkpoint) {
+            return Some(format!("{id} took snapshot {checkpoint} after snapshot {earlier}"));
+        }
+        let owes = self.channels.iter().enumerate().find(|(place, channel)| {
+            facts.channels[*place].1 == id
+                && !channel.has_ended
+                && !channel.barriers.contains(&checkpoint)
+        });
+        owes.map(|(place, _)| {
+            let channel = ChannelId::new(place as u32);
+            format!("{id} took snapshot {checkpoint} before the barrier came on {channel}")
+        })
+    }
+
+    fn let_go(&mut self, checkpoint: CheckpointId) {
+        self.tasks.iter_mut().for_each(|task| task.let_go(checkpoint));
+    }
+}
+
+impl Progress {
+    fn let_go(&mut self, checkpoint: CheckpointId) {
+        self.awaited = self.awaited.filter(|awaited| *awaited > checkpoint);
+        self.newest = self.newest.max(Some(checkpoint));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::*;
+    use super::*;
+    use cofferdam::message::AbortReason;
+
+    const RECORDS: Carried = Carried::Records(3);
+
+    #[test]
+    fn records_wait_behind_a_barrier_until_the_snapshot() {
+        let begun = [received(1, 0, 0, barrier(1)), received(1, 1, 0, RECORDS)];
+        let whole = [received(1, 1, 1, barrier(1)), snapshot(1, 2, 1), received(1, 0, 1, RECORDS)];
+        check(&ORACLE, &facts(&trace(&[&begun[..], &whole].concat())), "");
+        let broken = trace(&[&begun[..], &[received(1, 0, 1, RECORDS)]].concat());
+        check(&ORACLE, &facts(&broken), "t2 took 3 records from c0 behind the barrier of chk-1");
+        check(&ORACLE, &Facts { mechanism: Mechanism::Tracked, ..facts(&broken) }, "");
+    }
+
+    #[test]
+    fn whatever_ends_a_checkpoint_lets_records_go() {
+        let aborted = TraceEvent::Aborted { checkpoint: chk(1), reason: AbortReason::Expired };
+        let ends =
+            [received(1, 1, 0, barrier(2)), received(1, 1, 0, Carried::Cancel(chk(1))), aborted];
+        for end in ends {
+            let events = [received(1, 0, 0, barrier(1)), end, received(1, 0, 1, RECORDS)];
+            check(&ORACLE, &facts(&trace(&events)), "");
+        }
+        let stale = [received(1, 1, 0, barrier(2)), received(1, 0, 0, barrier(1))];
+        check(&ORACLE, &facts(&trace(&[&stale[..], &[received(1, 0, 1, RECORDS)]].concat())), "");
+    }
+
+    #[test]
+    fn a_snapshot_needs_every_barrier_or_the_end() {
+        let events = [received(1, 0, 0, barrier(1)), snapshot(1, 2, 1)];
+        check(&ORACLE, &facts(&trace(&events)), "before the barrier came on c1");
+        let end = received(1, 1, 0, Carried::EndOfPartition);
+        check(&ORACLE, &facts(&trace(&[&[end], &events[..]].concat())), "");
+    }
+
+    #[test]
+    fn snapshots_go_forward() {
+        check(&ORACLE, &facts(&trace(&[snapshot(1, 0, 1), snapshot(2, 0, 1)])), "");
+        let events = [snapshot(1, 0, 2), snapshot(1, 0, 1)];
+        check(&ORACLE, &facts(&trace(&events)), "t0 took snapshot chk-1 after snapshot chk-2");
+    }
+}

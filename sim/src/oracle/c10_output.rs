@@ -1,0 +1,144 @@
+//! C10, delivery to the outside: how often a reader of committed data sees each row. A row that a
+//! record triggered is known by provenance, one that a timer fired by its value.
+//!
+//! The false alarms it avoids: rows of an idempotent sink replace each other, so seeing one again
+//! is no duplicate. A fired row has its reference's value only if the state behind it is right, so
+//! it is judged where the state claims to be exactly-once and the sink shows nothing but fired
+//! rows; and at most once, against what its own attempt had taken in. A sink that discards shows
+//! nothing, and the rows that it would have are in the expected number of each record: with such a
+//! sink nothing is called lost by provenance. Nothing is lost before the run has ended.
+
+use std::collections::BTreeMap;
+
+use cofferdam::guarantee::{Level, SinkContract};
+use cofferdam::id::AttemptId;
+use cofferdam::trace::RecordId;
+
+use super::delivery::{Effect, count, count_rows, distinct};
+use super::values::readable;
+use super::{Anomaly, Facts, Finding, Oracle, SinkFacts, Subject};
+
+/// The judge.
+pub(super) const ORACLE: Oracle = Oracle {
+    name: "output-delivery",
+    property: "C10, C11: each row is visible as often as the claim for the output allows",
+    judge,
+};
+
+fn judge(facts: &Facts<'_>) -> Vec<Finding> {
+    let Some(claim) = facts.output_claim else { return Vec::new() };
+    let mut findings = triggered(facts, claim);
+    for sink in facts.sinks {
+        if !sink.expected_of_attempt.is_empty() {
+            findings.extend(unexplained(sink, claim));
+        } else if is_judged_by_value(facts, sink) {
+            findings.extend(fired(facts, sink, claim));
+        }
+    }
+    findings
+}
+
+/// Rows that records triggered, over all sinks.
+fn triggered(facts: &Facts<'_>, claim: Level) -> Vec<Finding> {
+    let mut effects: Vec<Effect> = Vec::new();
+    let mut upserts: Vec<Effect> = Vec::new();
+    for (place, sink) in facts.sinks.iter().enumerate() {
+        let into = match sink.contract {
+            SinkContract::Idempotent => &mut upserts,
+            SinkContract::Plain | SinkContract::TwoPhase | SinkContract::Discard => &mut effects,
+        };
+        into.extend(
+            sink.rows
+                .iter()
+                .filter_map(|row| Some((row.origin.record?, [row.origin.path, place as u64]))),
+        );
+    }
+    upserts.sort_unstable();
+    upserts.dedup();
+    effects.append(&mut upserts);
+    let visible = count(effects);
+    let mut findings = Vec::new();
+    let discards = facts.sinks.iter().any(|sink| sink.contract == SinkContract::Discard);
+    if facts.is_finished && !discards {
+        findings.extend(facts.records.iter().filter_map(|(record, _, expected)| {
+            let found = distinct(&visible, *record);
+            (found < *expected).then(|| {
+                let text = format!("{found} of the {expected} rows of {record} are visible");
+                finding(claim, Anomaly::Lost, Some(*record), text)
+            })
+        }));
+    }
+    findings.extend(visible.iter().filter(|count| count.repeated > 0).map(|count| {
+        let (record, repeated) = (count.record, count.repeated);
+        let text = format!("{repeated} rows of {record} are visible a second time");
+        finding(claim, Anomaly::Duplicated, Some(record), text)
+    }));
+    findings
+}
+
+fn is_judged_by_value(facts: &Facts<'_>, sink: &SinkFacts<'_>) -> bool {
+    let only_fired = || sink.rows.iter().all(|row| row.origin.record.is_none());
+    let shows_each_row = match sink.contract {
+        SinkContract::Plain | SinkContract::TwoPhase => true,
+        SinkContract::Idempotent | SinkContract::Discard => false,
+    };
+    // If every expected row is triggered by a record, provenance has said all.
+    let triggered: u64 = facts.records.iter().map(|(_, _, rows)| u64::from(*rows)).sum();
+    let expected: u64 = facts.sinks.iter().flat_map(|sink| sink.expected.values()).sum();
+    shows_each_row
+        && facts.state_claim == Level::ExactlyOnce
+        && facts.mechanism.takes_checkpoints()
+        && triggered < expected
+        && only_fired()
+}
+
+/// Rows that timers fired, by value.
+fn fired(facts: &Facts<'_>, sink: &SinkFacts<'_>, claim: Level) -> Vec<Finding> {
+    let visible = count_rows(sink.rows.iter().map(|row| row.bytes));
+    let mut findings = Vec::new();
+    for (row, often) in &visible {
+        let expected = sink.expected.get(*row).copied().unwrap_or_default();
+        if *often > expected {
+            let anomaly = if expected == 0 { Anomaly::Unexpected } else { Anomaly::Duplicated };
+            findings.push(finding(claim, anomaly, None, differs(sink, row, *often, expected)));
+        }
+    }
+    if facts.is_finished {
+        for (row, expected) in sink.expected {
+            let often = visible.get(row.as_slice()).copied().unwrap_or_default();
+            if often < *expected {
+                let text = differs(sink, row, often, *expected);
+                findings.push(finding(claim, Anomaly::Lost, None, text));
+            }
+        }
+    }
+    findings
+}
+
+/// Rows that nothing explains which their attempt has taken in.
+fn unexplained(sink: &SinkFacts<'_>, claim: Level) -> Vec<Finding> {
+    let mut visible: BTreeMap<(AttemptId, &[u8]), u64> = BTreeMap::new();
+    for row in sink.rows {
+        *visible.entry((row.attempt, row.bytes)).or_default() += 1;
+    }
+    let mut findings = Vec::new();
+    for ((attempt, row), often) in visible {
+        let of_attempt = sink.expected_of_attempt.get(&attempt);
+        let expected = of_attempt.and_then(|rows| rows.get(row)).copied().unwrap_or_default();
+        if often > expected {
+            let text = format!("{} in attempt {attempt}", differs(sink, row, often, expected));
+            findings.push(finding(claim, Anomaly::Unexpected, None, text));
+        }
+    }
+    findings
+}
+
+fn differs(sink: &SinkFacts<'_>, row: &[u8], often: u64, expected: u64) -> String {
+    let row = readable(row);
+    format!("sink '{}' shows row {row} {often} times and not {expected} times", sink.uid)
+}
+
+fn finding(claim: Level, anomaly: Anomaly, record: Option<RecordId>, text: String) -> Finding {
+    let allowed = anomaly.is_allowed(claim);
+    Finding { oracle: ORACLE.name, subject: Subject::Output, anomaly, allowed, record, text }
+}

@@ -1,0 +1,118 @@
+//! C10, delivery into state: how often each source record is in each cell of the state, by
+//! provenance. Lost: in fewer cells than without failures. Duplicated: more than once in one.
+//!
+//! The false alarms it avoids: the records of a state are those of the last incarnation, since a
+//! recovery takes back what came after its checkpoint; only where nothing is restored do the
+//! incarnations add up, each holding what no other may hold. State that is declared idempotent is a
+//! set. Nothing is lost before the run has ended.
+
+use cofferdam::trace::RecordId;
+
+use super::delivery::{Effect, count, distinct};
+use super::{Anomaly, AppliedFact, Facts, Finding, Oracle, Subject};
+
+/// The judge.
+pub(super) const ORACLE: Oracle = Oracle {
+    name: "state-delivery",
+    property: "C10: each record is in each cell as often as the claim for the state allows",
+    judge,
+};
+
+fn judge(facts: &Facts<'_>) -> Vec<Finding> {
+    let last = facts.state.incarnations.last().map_or(&[][..], |(_, applied)| applied);
+    let in_state = count(last.iter().filter_map(effect).collect());
+    let mut findings = Vec::new();
+    if facts.is_finished {
+        findings.extend(facts.records.iter().filter_map(|(record, expected, _)| {
+            let found = distinct(&in_state, *record);
+            (found < *expected).then(|| {
+                let text = format!("{record} is in {found} of the {expected} cells it belongs in");
+                finding(facts, Anomaly::Lost, *record, text)
+            })
+        }));
+    }
+    if !facts.state_is_idempotent {
+        let counts = if facts.mechanism.takes_checkpoints() {
+            in_state
+        } else {
+            let all = facts.state.incarnations.iter().flat_map(|(_, applied)| applied);
+            count(all.filter_map(effect).collect())
+        };
+        findings.extend(counts.iter().filter(|count| count.repeated > 0).map(|count| {
+            let (record, repeated) = (count.record, count.repeated);
+            let text = format!("{record} was taken into the state {repeated} times too often");
+            finding(facts, Anomaly::Duplicated, record, text)
+        }));
+    }
+    findings
+}
+
+fn effect(applied: &AppliedFact) -> Option<Effect> {
+    Some((applied.origin.record?, [applied.origin.path, applied.cell]))
+}
+
+fn finding(facts: &Facts<'_>, anomaly: Anomaly, record: RecordId, text: String) -> Finding {
+    Finding {
+        oracle: ORACLE.name,
+        subject: Subject::State,
+        anomaly,
+        allowed: anomaly.is_allowed(facts.state_claim),
+        record: Some(record),
+        text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::StateFacts;
+    use super::super::testing::*;
+    use super::*;
+    use cofferdam::guarantee::{Level, Mechanism};
+    use cofferdam::id::AttemptId;
+
+    const RECORDS: &[(RecordId, u32, u32)] =
+        &[(RecordId { source: 0, offset: 0 }, 1, 0), (RecordId { source: 0, offset: 1 }, 2, 0)];
+
+    fn applied(effects: &[(u64, u64)]) -> Vec<AppliedFact> {
+        let fact =
+            |(offset, path): &(u64, u64)| AppliedFact { origin: origin(*offset, *path), cell: 9 };
+        effects.iter().map(fact).collect()
+    }
+
+    fn of<'a>(incarnations: &'a [(AttemptId, Vec<AppliedFact>)]) -> Facts<'a> {
+        let facts = facts(&[]);
+        let state = StateFacts { incarnations, ..facts.state };
+        Facts { state, records: RECORDS, ..facts }
+    }
+
+    #[test]
+    fn each_record_is_where_it_belongs_once() {
+        let whole = [(att(1), applied(&[(0, 1)])), (att(2), applied(&[(0, 1), (1, 1), (1, 2)]))];
+        check(&ORACLE, &of(&whole), "");
+        let lost = [(att(1), applied(&[(0, 1), (1, 2)]))];
+        check(&ORACLE, &of(&lost), "record 1 of source 0 is in 1 of the 2 cells");
+        check(&ORACLE, &Facts { is_finished: false, ..of(&lost) }, "");
+        let twice = [(att(1), applied(&[(0, 1), (1, 1), (1, 2), (0, 1)]))];
+        check(&ORACLE, &of(&twice), "record 0 of source 0 was taken into the state 1 times");
+        check(&ORACLE, &Facts { state_is_idempotent: true, ..of(&twice) }, "");
+    }
+
+    #[test]
+    fn what_a_claim_allows_is_counted_and_breaks_nothing() {
+        let bad = [(att(1), applied(&[(1, 1), (1, 1), (1, 2)]))];
+        let allowed = |claim| {
+            let facts = Facts { state_claim: claim, ..of(&bad) };
+            judge(&facts).iter().map(|finding| finding.allowed).collect::<Vec<bool>>()
+        };
+        assert_eq!(allowed(Level::ExactlyOnce), [false, false]);
+        assert_eq!(allowed(Level::AtMostOnce), [true, false]);
+        assert_eq!(allowed(Level::AtLeastOnce), [false, true]);
+    }
+
+    #[test]
+    fn incarnations_add_up_where_nothing_is_restored() {
+        let parts = [(att(1), applied(&[(0, 1)])), (att(2), applied(&[(0, 1), (1, 1), (1, 2)]))];
+        let facts = Facts { mechanism: Mechanism::None, ..of(&parts) };
+        check(&ORACLE, &facts, "record 0 of source 0 was taken into the state 1 times too often");
+    }
+}

@@ -1,0 +1,243 @@
+//! C13, the two-phase sink: a transaction is prepared before its checkpoint is acknowledged,
+//! becomes visible only when a checkpoint that covers it is complete, and ends in exactly one way.
+//!
+//! A transaction belongs to the first checkpoint whose snapshot its sink takes after its first row.
+//! A complete checkpoint covers it if it is that one or a later one *of the same attempt*.
+//!
+//! The false alarms it avoids: a checkpoint that is aborted ends no transaction, the next one
+//! covers it as well; whoever restores a checkpoint may commit again, under a later attempt, what
+//! was committed before; and what no complete checkpoint covers may be rolled back although it was
+//! prepared.
+
+use std::collections::BTreeMap;
+
+use cofferdam::id::{AttemptId, CheckpointId, TaskId, TransactionId};
+use cofferdam::trace::TraceEvent;
+
+use super::by_attempt::ByAttempt;
+use super::completions::Completions;
+use super::{Facts, Finding, Oracle, Subject};
+
+/// The judge.
+pub(super) const ORACLE: Oracle = Oracle {
+    name: "two-phase",
+    property: "C13: prepared before acknowledged, visible only once covered, committed or rolled \
+               back and never both",
+    judge,
+};
+
+#[derive(Clone, Copy)]
+struct Transaction {
+    task: TaskId,
+    /// The checkpoint it belongs to, once it takes no more rows.
+    checkpoint: Option<CheckpointId>,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Open,
+    Prepared,
+    Committed,
+    RolledBack,
+}
+
+struct TwoPhase {
+    transactions: BTreeMap<TransactionId, Transaction>,
+    completed: ByAttempt<Option<CheckpointId>>,
+}
+
+fn judge(facts: &Facts<'_>) -> Vec<Finding> {
+    let mut completions = Completions::new(facts.tasks);
+    let mut sinks = TwoPhase { transactions: BTreeMap::new(), completed: ByAttempt::new(None) };
+    let mut problems = Vec::new();
+    for traced in facts.trace {
+        if let Some(completion) = completions.note(&traced.event) {
+            *sinks.completed.at(completion.attempt) = Some(completion.checkpoint);
+        }
+        problems.extend(sinks.note(&traced.event));
+    }
+    if facts.is_finished {
+        problems.extend(sinks.unsettled());
+    }
+    let finding = |text| Finding::protocol(ORACLE.name, Subject::Output, text);
+    problems.into_iter().map(finding).collect()
+}
+
+impl TwoPhase {
+    fn note(&mut self, event: &TraceEvent) -> Option<String> {
+        match *event {
+            TraceEvent::Written { task, transaction: Some(transaction), .. } => {
+                self.write(task, transaction)
+            }
+            TraceEvent::Snapshot { task, attempt, checkpoint, .. } => {
+                for (_, open) in self.of_task(task, attempt) {
+                    open.checkpoint.get_or_insert(checkpoint);
+                }
+                None
+            }
+            TraceEvent::Acknowledged { task, attempt, checkpoint } => {
+                let unprepared = self.of_task(task, attempt).find(|(_, transaction)| {
+                    transaction.state == State::Open
+                        && transaction.checkpoint.is_some_and(|of| of <= checkpoint)
+                });
+                unprepared.map(|(id, _)| {
+                    format!("{task} acknowledged {checkpoint} before transaction {id} was prepared")
+                })
+            }
+            TraceEvent::Prepared { transaction, checkpoint } => {
+                self.prepare(transaction, checkpoint)
+            }
+            TraceEvent::Committed { transaction, attempt, .. } => self.commit(transaction, attempt),
+            TraceEvent::RolledBack { transaction, attempt } => self.roll_back(transaction, attempt),
+            _ => None,
+        }
+    }
+
+    fn of_task(
+        &mut self,
+        task: TaskId,
+        attempt: AttemptId,
+    ) -> impl Iterator<Item = (&TransactionId, &mut Transaction)> {
+        let all = self.transactions.iter_mut();
+        all.filter(move |(id, of)| of.task == task && id.attempt == attempt)
+    }
+
+    fn write(&mut self, task: TaskId, id: TransactionId) -> Option<String> {
+        let open = Transaction { task, checkpoint: None, state: State::Open };
+        let checkpoint = self.transactions.entry(id).or_insert(open).checkpoint?;
+        Some(format!("{task} wrote in transaction {id} after the snapshot {checkpoint} it is in"))
+    }
+
+    fn prepare(&mut self, id: TransactionId, checkpoint: CheckpointId) -> Option<String> {
+        let transaction = self.transactions.get_mut(&id)?;
+        transaction.state = State::Prepared;
+        let of = transaction.checkpoint.filter(|of| *of == checkpoint);
+        of.is_none().then(|| format!("transaction {id} was prepared for {checkpoint}, not its own"))
+    }
+
+    fn is_covered(&mut self, id: TransactionId, checkpoint: Option<CheckpointId>) -> bool {
+        checkpoint.is_some() && *self.completed.at(id.attempt) >= checkpoint
+    }
+
+    fn commit(&mut self, id: TransactionId, attempt: AttemptId) -> Option<String> {
+        let Transaction { checkpoint, state, .. } = *self.transactions.get(&id)?;
+        let is_covered = self.is_covered(id, checkpoint);
+        self.transactions.get_mut(&id)?.state = State::Committed;
+        match state {
+            State::Open => Some(format!("transaction {id} was committed and never prepared")),
+            State::RolledBack => Some(format!("transaction {id} was committed after a rollback")),
+            State::Prepared | State::Committed if attempt < id.attempt => {
+                Some(format!("attempt {attempt} committed transaction {id} of a later one"))
+            }
+            State::Prepared | State::Committed => (!is_covered).then(|| {
+                format!(
+                    "transaction {id} was committed before a checkpoint that covers it was complete"
+                )
+            }),
+        }
+    }
+
+    fn roll_back(&mut self, id: TransactionId, attempt: AttemptId) -> Option<String> {
+        let Transaction { checkpoint, state, .. } = *self.transactions.get(&id)?;
+        let is_covered = self.is_covered(id, checkpoint);
+        self.transactions.get_mut(&id)?.state = State::RolledBack;
+        if state == State::Committed {
+            Some(format!("transaction {id} was rolled back after its commit"))
+        } else if attempt < id.attempt {
+            Some(format!("attempt {attempt} rolled back transaction {id} of a later one"))
+        } else if is_covered {
+            Some(format!(
+                "transaction {id} was rolled back although a complete checkpoint covers it"
+            ))
+        } else {
+            None
+        }
+    }
+
+    fn unsettled(&self) -> impl Iterator<Item = String> {
+        let prepared = self.transactions.iter().filter(|(_, of)| of.state == State::Prepared);
+        prepared.map(|(id, _)| format!("transaction {id} is neither committed nor rolled back"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::*;
+    use super::*;
+
+    /// An attempt whose transaction is prepared and acknowledged, and its checkpoint complete.
+    fn story() -> Vec<TraceEvent> {
+        let id = transaction(1, 0);
+        vec![
+            deployed(1, None),
+            written(1, Some(id)),
+            triggered(1),
+            snapshot(1, 2, 1),
+            prepared(id, 1),
+            acknowledged(1, 2, 1),
+            completed(1, 1),
+            committed(1, id),
+        ]
+    }
+
+    #[test]
+    fn a_transaction_lives_by_the_rules() {
+        check(&ORACLE, &facts(&trace(&story())), "");
+        // Committed again by a later attempt.
+        let again = [&story()[..], &[deployed(2, Some(1)), committed(2, transaction(1, 0))]];
+        check(&ORACLE, &facts(&trace(&again.concat())), "");
+        // Rolled back by a later attempt, since nothing covers it.
+        let mut uncovered = story();
+        uncovered.truncate(6);
+        uncovered.extend([deployed(2, None), rolled_back(2, transaction(1, 0))]);
+        check(&ORACLE, &facts(&trace(&uncovered)), "");
+    }
+
+    #[test]
+    fn events_out_of_their_order_are_seen() {
+        let swapped = |left: usize, right: usize| {
+            let mut events = story();
+            events.swap(left, right);
+            trace(&events)
+        };
+        check(&ORACLE, &facts(&swapped(4, 5)), "acknowledged chk-1 before transaction v1-0-1-0");
+        check(&ORACLE, &facts(&swapped(6, 7)), "before a checkpoint that covers it");
+        check(&ORACLE, &facts(&swapped(4, 3)), "was prepared for chk-1, not its own");
+    }
+
+    #[test]
+    fn a_transaction_ends_in_one_way_by_its_own_attempt_or_a_later_one() {
+        let id = transaction(1, 0);
+        let table = [
+            (7, vec![], "neither committed nor rolled back"),
+            (7, vec![rolled_back(2, id)], "although a complete checkpoint covers it"),
+            (8, vec![rolled_back(2, id)], "rolled back after its commit"),
+            (6, vec![rolled_back(2, id), committed(2, id)], "committed after a rollback"),
+            (7, vec![committed(0, id)], "attempt a0 committed transaction v1-0-1-0"),
+            (6, vec![rolled_back(0, id)], "attempt a0 rolled back transaction v1-0-1-0"),
+            (8, vec![written(1, Some(id))], "wrote in transaction v1-0-1-0 after the snapshot"),
+            (2, vec![committed(1, id)], "never prepared"),
+        ];
+        for (kept, more, expected) in table {
+            let events = [&story()[..kept], &more].concat();
+            check(&ORACLE, &facts(&trace(&events)), expected);
+        }
+    }
+
+    #[test]
+    fn a_completion_of_another_attempt_covers_nothing() {
+        let mut events = story();
+        events.insert(6, deployed(2, None));
+        events[7] = completed(2, 5);
+        events[8] = committed(2, transaction(1, 0));
+        check(&ORACLE, &facts(&trace(&events)), "before a checkpoint that covers it");
+    }
+
+    #[test]
+    fn nothing_is_unsettled_before_the_end() {
+        let mut events = story();
+        events.pop();
+        check(&ORACLE, &Facts { is_finished: false, ..facts(&trace(&events)) }, "");
+    }
+}

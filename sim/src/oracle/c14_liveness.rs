@@ -1,0 +1,177 @@
+//! C14, liveness: once faults have stopped the job comes to its end; every checkpoint that begins
+//! is completed or aborted (L1); every failure is followed by another attempt or the end (L5).
+//!
+//! The false alarms it avoids: a checkpoint may stay without an outcome if its coordinator dies or
+//! the run ends; a task of an older attempt may die unnoticed.
+
+use cofferdam::guarantee::Level;
+use cofferdam::id::{AttemptId, TaskId};
+use cofferdam::trace::TraceEvent;
+
+use super::completions::Completions;
+use super::{Anomaly, Facts, Finding, Oracle, Subject};
+
+/// The judge.
+pub(super) const ORACLE: Oracle = Oracle {
+    name: "liveness",
+    property: "C14: the job ends, every checkpoint has an outcome, every failure a recovery",
+    judge,
+};
+
+struct Progress {
+    completions: Completions,
+    attempt: AttemptId,
+    started: Vec<bool>,
+    /// A task of the current attempt that died.
+    crashed: Option<TaskId>,
+    has_ended: bool,
+    has_coordinator: bool,
+}
+
+fn judge(facts: &Facts<'_>) -> Vec<Finding> {
+    let mut progress = Progress {
+        completions: Completions::new(facts.tasks),
+        attempt: AttemptId::default(),
+        started: vec![false; facts.tasks],
+        crashed: None,
+        has_ended: false,
+        has_coordinator: false,
+    };
+    let mut problems = Vec::new();
+    for traced in facts.trace {
+        problems.extend(progress.note(&traced.event));
+    }
+    if let Some(task) = progress.crashed.filter(|_| !progress.has_ended) {
+        let attempt = progress.attempt;
+        problems.push(format!("{task} died in attempt {attempt}, and no other attempt followed"));
+    }
+    let protocol = |text| Finding::protocol(ORACLE.name, Subject::State, text);
+    let mut findings: Vec<Finding> = problems.into_iter().map(protocol).collect();
+    if !facts.is_finished {
+        findings.extend(stuck(facts, &progress));
+    }
+    findings
+}
+
+fn stuck(facts: &Facts<'_>, progress: &Progress) -> impl Iterator<Item = Finding> {
+    let text = match &facts.failure {
+        Some(failure) => format!("the job gave up: {failure}"),
+        None => progress.whereabouts(),
+    };
+    let subjects =
+        [(Subject::State, Some(facts.state_claim)), (Subject::Output, facts.output_claim)];
+    let claimed = |(subject, claim): (Subject, Option<Level>)| claim.map(|_| subject);
+    subjects.into_iter().filter_map(claimed).map(move |subject| Finding {
+        oracle: ORACLE.name,
+        subject,
+        anomaly: Anomaly::Stuck,
+        allowed: false,
+        record: None,
+        text: text.clone(),
+    })
+}
+
+impl Progress {
+    fn note(&mut self, event: &TraceEvent) -> Option<String> {
+        let left = self.completions.in_flight();
+        match *event {
+            TraceEvent::Deployed { attempt, .. } => {
+                self.attempt = attempt;
+                self.started.fill(false);
+                self.crashed = None;
+            }
+            TraceEvent::Started { task, attempt, .. } if attempt == self.attempt => {
+                self.started[task.index()] = true;
+            }
+            TraceEvent::Crashed { task, attempt, .. } if attempt == self.attempt => {
+                self.crashed.get_or_insert(task);
+            }
+            TraceEvent::CoordinatorStarted => self.has_coordinator = true,
+            TraceEvent::CoordinatorCrashed { .. } => self.has_coordinator = false,
+            TraceEvent::Finished | TraceEvent::Failed => self.has_ended = true,
+            _ => {}
+        }
+        self.completions.note(event);
+        let next = match event {
+            TraceEvent::Triggered { checkpoint } => checkpoint.to_string(),
+            TraceEvent::Deployed { attempt, .. } => format!("attempt {attempt}"),
+            _ => return None,
+        };
+        left.map(|checkpoint| format!("{checkpoint} had no outcome when {next} began"))
+    }
+
+    /// Where a job hangs.
+    fn whereabouts(&self) -> String {
+        let mut text = format!("the job does not end: it hangs in attempt {}", self.attempt);
+        if !self.has_coordinator {
+            text += ", without a coordinator";
+        }
+        if let Some(task) = self.crashed {
+            text += &format!(", in which {task} died");
+        }
+        let idle: Vec<String> = (0..self.started.len())
+            .filter(|task| !self.started[*task])
+            .map(|task| TaskId::new(task as u32).to_string())
+            .collect();
+        if !idle.is_empty() {
+            text += &format!(", which {} never started", idle.join(", "));
+        }
+        match (self.completions.in_flight(), self.completions.latest()) {
+            (Some(checkpoint), _) => text += &format!("; {checkpoint} is without an outcome"),
+            (None, Some(latest)) => {
+                text += &format!("; the last checkpoint is {}", latest.checkpoint)
+            }
+            (None, None) => text += "; no checkpoint was ever complete",
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::*;
+    use super::*;
+    use cofferdam::trace::Window;
+
+    fn crashed(attempt: u64) -> TraceEvent {
+        TraceEvent::Crashed { task: task(1), attempt: att(attempt), window: Window::Idle }
+    }
+
+    #[test]
+    fn a_job_that_ends_is_alive() {
+        let events = [
+            deployed(1, None),
+            triggered(1),
+            completed(1, 1),
+            crashed(1),
+            deployed(2, Some(1)),
+            crashed(1),
+            triggered(2),
+            TraceEvent::Finished,
+        ];
+        check(&ORACLE, &facts(&trace(&events)), "");
+    }
+
+    #[test]
+    fn a_job_that_does_not_end_is_stuck_somewhere() {
+        let events = [deployed(1, None), started(1, 0, None), started(1, 2, None), triggered(1)];
+        let trace = trace(&events);
+        let stuck = Facts { is_finished: false, ..facts(&trace) };
+        check(&ORACLE, &stuck, "attempt a1, without a coordinator, which t1 never started; chk-1");
+        let findings = judge(&stuck);
+        assert_eq!(findings.len(), 2, "state and output");
+        assert_eq!(findings[0].anomaly, Anomaly::Stuck);
+        let failed = Facts { failure: Some("no memory".to_owned()), ..stuck };
+        check(&ORACLE, &failed, "gave up: no memory");
+    }
+
+    #[test]
+    fn checkpoints_have_an_outcome_and_failures_a_recovery() {
+        let events = [deployed(1, None), triggered(1), triggered(2)];
+        check(&ORACLE, &facts(&trace(&events)), "chk-1 had no outcome when chk-2 began");
+        let died = TraceEvent::CoordinatorCrashed { window: Window::Collecting };
+        let events = [deployed(1, None), triggered(1), died, deployed(2, None), triggered(1)];
+        check(&ORACLE, &facts(&trace(&events)), "");
+        check(&ORACLE, &facts(&trace(&[deployed(1, None), crashed(1)])), "t1 died in attempt a1");
+    }
+}

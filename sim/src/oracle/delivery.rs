@@ -1,0 +1,71 @@
+//! Counting identities: what both halves of C10 have in common.
+
+use std::collections::BTreeMap;
+
+use cofferdam::trace::RecordId;
+
+/// One effect of a source record, with what tells it from the record's other effects.
+pub(super) type Effect = (RecordId, [u64; 2]);
+
+/// How often a source record has an effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Count {
+    pub(super) record: RecordId,
+    /// Different effects.
+    pub(super) distinct: u32,
+    /// Effects beyond the first of their kind.
+    pub(super) repeated: u32,
+}
+
+/// Counts for each record that has an effect, in the order of the records.
+pub(super) fn count(mut effects: Vec<Effect>) -> Vec<Count> {
+    effects.sort_unstable();
+    let mut counts: Vec<Count> = Vec::new();
+    for same in effects.chunk_by(|left, right| left == right) {
+        let (record, repeated) = (same[0].0, same.len() as u32 - 1);
+        match counts.last_mut().filter(|count| count.record == record) {
+            Some(count) => {
+                count.distinct += 1;
+                count.repeated += repeated;
+            }
+            None => counts.push(Count { record, distinct: 1, repeated }),
+        }
+    }
+    counts
+}
+
+/// How many different effects `record` has.
+pub(super) fn distinct(counts: &[Count], record: RecordId) -> u32 {
+    let place = counts.binary_search_by_key(&record, |count| count.record);
+    place.map_or(0, |place| counts[place].distinct)
+}
+
+/// How often there is each row.
+pub(super) fn count_rows<'a>(rows: impl Iterator<Item = &'a [u8]>) -> BTreeMap<&'a [u8], u64> {
+    let mut counts = BTreeMap::new();
+    for row in rows {
+        *counts.entry(row).or_default() += 1;
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::record;
+    use super::*;
+
+    #[test]
+    fn effects_are_counted_by_record() {
+        let effects = vec![
+            (record(2), [7, 0]),
+            (record(0), [1, 0]),
+            (record(0), [1, 1]),
+            (record(0), [1, 0]),
+            (record(0), [1, 0]),
+        ];
+        let counts = count(effects);
+        let first = Count { record: record(0), distinct: 2, repeated: 2 };
+        assert_eq!(counts, [first, Count { record: record(2), distinct: 1, repeated: 0 }]);
+        assert_eq!([0, 1, 2].map(|offset| distinct(&counts, record(offset))), [2, 0, 1]);
+    }
+}

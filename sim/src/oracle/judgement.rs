@@ -1,0 +1,132 @@
+//! What all judges together say of a run.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use cofferdam::guarantee::Level;
+use cofferdam::trace::RecordId;
+
+use super::{Anomaly, Facts, Finding, ORACLES, Subject};
+
+/// Whether a promise was kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Verdict {
+    /// It was.
+    Held,
+    /// It was not.
+    Violated,
+    /// Nothing can be said.
+    Unknown,
+}
+
+/// The judgement of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Judgement {
+    /// Everything that was found, allowed or not, in the order of [`ORACLES`].
+    pub findings: Vec<Finding>,
+    /// Whether the state keeps its claim.
+    pub state: Verdict,
+    /// Whether the output does; none if no sink shows anything.
+    pub output: Option<Verdict>,
+    /// The level that the state has shown.
+    pub state_level: Level,
+    /// The level that the output has shown.
+    pub output_level: Option<Level>,
+    /// How many records and fired rows are lost, allowed or not, in the state or the output.
+    pub lost: usize,
+    /// As many are there too often.
+    pub duplicated: usize,
+    /// How many cells and rows have a wrong value.
+    pub wrong: usize,
+    /// How many rows nothing explains.
+    pub unexpected: usize,
+    /// The run did not come to its end.
+    pub stuck: bool,
+}
+
+/// Asks every judge.
+pub fn judge(facts: &Facts<'_>) -> Judgement {
+    let findings: Vec<Finding> = ORACLES.iter().flat_map(|oracle| (oracle.judge)(facts)).collect();
+    let of = |anomaly: Anomaly| findings.iter().filter(move |found| found.anomaly == anomaly);
+    Judgement {
+        state: verdict(facts, &findings, Subject::State),
+        output: facts.output_claim.map(|_| verdict(facts, &findings, Subject::Output)),
+        state_level: level(facts, &findings, Subject::State),
+        output_level: facts.output_claim.map(|_| level(facts, &findings, Subject::Output)),
+        lost: subjects(of(Anomaly::Lost)),
+        duplicated: subjects(of(Anomaly::Duplicated)),
+        wrong: of(Anomaly::Wrong).count(),
+        unexpected: of(Anomaly::Unexpected).count(),
+        stuck: !facts.is_finished,
+        findings,
+    }
+}
+
+impl Judgement {
+    /// The finding that tells most of those that break a claim: what a user sees, and of which
+    /// record, before the rule that was broken on the way there.
+    pub fn violation(&self) -> Option<&Finding> {
+        self.violations().min_by_key(|finding| match finding.anomaly {
+            Anomaly::Lost | Anomaly::Duplicated if finding.record.is_some() => 0,
+            Anomaly::Lost | Anomaly::Duplicated | Anomaly::Unexpected => 1,
+            Anomaly::Wrong => 2,
+            Anomaly::Protocol => 3,
+            Anomaly::Stuck => 4,
+        })
+    }
+
+    /// The first rule of the protocol that was broken: it explains the rest.
+    pub fn broken_rule(&self) -> Option<&Finding> {
+        self.violations().find(|finding| finding.anomaly == Anomaly::Protocol)
+    }
+
+    /// Every finding that breaks a claim.
+    pub fn violations(&self) -> impl Iterator<Item = &Finding> {
+        self.findings.iter().filter(|finding| !finding.allowed)
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Held => "held",
+            Self::Violated => "violated",
+            Self::Unknown => "unknown",
+        })
+    }
+}
+
+fn verdict(facts: &Facts<'_>, findings: &[Finding], subject: Subject) -> Verdict {
+    if findings.iter().any(|finding| finding.subject == subject && !finding.allowed) {
+        Verdict::Violated
+    } else if facts.is_finished {
+        Verdict::Held
+    } else {
+        Verdict::Unknown
+    }
+}
+
+/// A run without an end has shown no more than that nothing is there too often; a value that is
+/// wrong keeps no level.
+fn level(facts: &Facts<'_>, findings: &[Finding], subject: Subject) -> Level {
+    let of_subject = || findings.iter().filter(|finding| finding.subject == subject);
+    let has = |anomaly| of_subject().any(|finding| finding.anomaly == anomaly);
+    let is_wrong = has(Anomaly::Wrong) || has(Anomaly::Unexpected);
+    let loses = has(Anomaly::Lost) || !facts.is_finished;
+    Level::of(is_wrong || loses, is_wrong || has(Anomaly::Duplicated))
+}
+
+/// How many records, and rows without one, findings are about.
+fn subjects<'a>(findings: impl Iterator<Item = &'a Finding>) -> usize {
+    let mut records: BTreeSet<RecordId> = BTreeSet::new();
+    let mut fired = 0;
+    for finding in findings {
+        match finding.record {
+            Some(record) => {
+                records.insert(record);
+            }
+            None => fired += 1,
+        }
+    }
+    records.len() + fired
+}

@@ -1,0 +1,114 @@
+//! C10 in its value form: the state and the output have the values that the records give.
+//! Provenance can be right while a value is wrong, and the reverse where writing again changes
+//! nothing.
+//!
+//! The false alarms it avoids: values are compared only when the run has ended. Below exactly-once
+//! the whole input does not say what the values have to be: state is then compared with what its
+//! last incarnation has taken in, if the reference can say that, and the output is not.
+
+use std::collections::BTreeMap;
+
+use cofferdam::guarantee::{Level, SinkContract};
+
+use super::delivery::count_rows;
+use super::{Anomaly, Facts, Finding, Oracle, SinkFacts, Subject};
+
+/// The judge.
+pub(super) const ORACLE: Oracle = Oracle {
+    name: "values",
+    property: "C10, value form: state and output are what the reference makes of the input",
+    judge,
+};
+
+type Cells = BTreeMap<(String, Vec<u8>), Vec<u8>>;
+
+fn judge(facts: &Facts<'_>) -> Vec<Finding> {
+    if !facts.is_finished {
+        return Vec::new();
+    }
+    let expected = match facts.state_claim {
+        Level::ExactlyOnce => Some(facts.state.expected),
+        Level::None | Level::AtMostOnce | Level::AtLeastOnce => facts.state.expected_of_applied,
+    };
+    let mut findings = Vec::new();
+    if let Some(expected) = expected {
+        let texts = differing_cells(facts.state.cells, expected);
+        findings.extend(texts.into_iter().map(|text| wrong(Subject::State, text)));
+    }
+    if facts.output_claim == Some(Level::ExactlyOnce) {
+        let texts = facts.sinks.iter().flat_map(|sink| match sink.contract {
+            SinkContract::TwoPhase => differing_rows(sink),
+            SinkContract::Idempotent => differing_table(sink),
+            SinkContract::Plain | SinkContract::Discard => Vec::new(),
+        });
+        findings.extend(texts.map(|text| wrong(Subject::Output, text)));
+    }
+    findings
+}
+
+/// Bytes for people: as text if they are some, else in hexadecimal.
+pub(super) fn readable(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if !text.chars().any(char::is_control) => format!("'{text}'"),
+        Ok(_) | Err(_) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+    }
+}
+
+fn wrong(subject: Subject, text: String) -> Finding {
+    let anomaly = Anomaly::Wrong;
+    Finding { oracle: ORACLE.name, subject, anomaly, allowed: false, record: None, text }
+}
+
+fn differing_cells(cells: &Cells, expected: &Cells) -> Vec<String> {
+    differences(cells, expected, |(operator, key), found, expected| {
+        let key = readable(key);
+        format!(
+            "state of '{operator}' for key {key} is {} and not {}",
+            or_none(found),
+            or_none(expected)
+        )
+    })
+}
+
+fn differing_rows(sink: &SinkFacts<'_>) -> Vec<String> {
+    let visible = count_rows(sink.rows.iter().map(|row| row.bytes));
+    let expected = sink.expected.iter().map(|(row, often)| (row.as_slice(), *often)).collect();
+    differences(&visible, &expected, |row, found, expected| {
+        let (found, expected) = (found.unwrap_or(&0), expected.unwrap_or(&0));
+        let row = readable(row);
+        format!("sink '{}' shows row {row} {found} times and not {expected} times", sink.uid)
+    })
+}
+
+fn differing_table(sink: &SinkFacts<'_>) -> Vec<String> {
+    let rows = sink.rows.iter().filter_map(|row| Some((row.key?, row.bytes)));
+    let table: BTreeMap<&[u8], &[u8]> = rows.collect();
+    let expected = sink.expected_table.iter();
+    let expected = expected.map(|(key, row)| (key.as_slice(), row.as_slice())).collect();
+    differences(&table, &expected, |key, found, expected| {
+        let key = readable(key);
+        let (found, expected) = (or_none(found), or_none(expected));
+        format!("sink '{}' shows {found} for key {key} and not {expected}", sink.uid)
+    })
+}
+
+/// Describes each key at which two maps differ.
+fn differences<K: Ord, V: PartialEq>(
+    found: &BTreeMap<K, V>,
+    expected: &BTreeMap<K, V>,
+    describe: impl Fn(&K, Option<&V>, Option<&V>) -> String,
+) -> Vec<String> {
+    // Nearly always they do not, and that is found out faster.
+    if found == expected {
+        return Vec::new();
+    }
+    let missing = expected.iter().filter(|(key, _)| !found.contains_key(key));
+    let missing = missing.map(|(key, value)| describe(key, None, Some(value)));
+    let other = found.iter().filter(|(key, value)| expected.get(key) != Some(value));
+    let other = other.map(|(key, value)| describe(key, Some(value), expected.get(key)));
+    missing.chain(other).collect()
+}
+
+fn or_none(bytes: Option<impl AsRef<[u8]>>) -> String {
+    bytes.map_or("nothing".to_owned(), |bytes| readable(bytes.as_ref()))
+}

@@ -1,0 +1,111 @@
+//! How records flow through whole jobs on the threaded runtime: narrow channels, many subtasks,
+//! branches, rates and rest.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use cofferdam::config::JobConfig;
+use cofferdam::connector::memory::{Collect, CollectTransactions, DiscardSink, Numbers, VecSource};
+use cofferdam::job::JobBuilder;
+use cofferdam::operator::source::{Fetch, Source, SourceError};
+use cofferdam::runtime::{RunEvent, RunOptions, run};
+
+fn often() -> JobConfig {
+    let checkpoint_interval = Duration::from_millis(2);
+    JobConfig { checkpoint_interval, batch_records: 16, ..JobConfig::default() }
+}
+
+#[test]
+fn channels_of_one_batch_and_many_subtasks_on_two_workers_do() {
+    for (parallelism, channel_batches) in [(1, 1), (3, 1), (50, 2)] {
+        let out = CollectTransactions::default();
+        let builder = JobBuilder::new("wide", parallelism);
+        builder
+            .source("numbers", Numbers::up_to(20_000))
+            .rebalance()
+            .map("twice", |number| number * 2)
+            .key_by(|number| number % 1_000)
+            .aggregate("count", 0, |count: &mut u64, _| *count += 1)
+            .transactional_sink("out", out.clone());
+        let config = JobConfig { channel_batches, batch_records: 8, ..often() };
+        let options = RunOptions { workers: 2, ..RunOptions::default() };
+        run(&builder.build(config).unwrap(), options).unwrap();
+        let mut counts = out.committed();
+        counts.sort_unstable();
+        let expected: Vec<(u64, u64)> =
+            (0..1_000).step_by(2).flat_map(|key| (1..=40).map(move |count| (key, count))).collect();
+        assert_eq!(counts, expected, "{parallelism} x {channel_batches}");
+    }
+}
+
+#[test]
+fn two_branches_that_meet_again_align() {
+    let out = CollectTransactions::default();
+    let builder = JobBuilder::new("diamond", 2);
+    let (left, right) = builder.source("numbers", VecSource::new((0..5_000_u64).collect())).fork();
+    left.map("left", |number| number * 2)
+        .union(right.rebalance().map("right", |number| number * 2 + 1))
+        .transactional_sink("out", out.clone());
+    let config = JobConfig { channel_batches: 1, ..often() };
+    let options = RunOptions { workers: 2, ..RunOptions::default() };
+    run(&builder.build(config).unwrap(), options).unwrap();
+    let mut numbers = out.committed();
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..10_000).collect::<Vec<u64>>());
+}
+
+/// A source that counts how often it is asked and has nothing until it is told to end.
+#[derive(Clone)]
+struct Silent {
+    asked: Arc<AtomicU64>,
+    ends: Arc<AtomicBool>,
+}
+
+impl Source for Silent {
+    type Record = u64;
+    type Split = u64;
+
+    fn discover(&mut self, _parallelism: usize) -> Result<Vec<u64>, SourceError> {
+        Ok(vec![0])
+    }
+
+    fn read(&mut self, _split: &mut u64, _records_max: usize) -> Result<Fetch<u64>, SourceError> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        let is_over = self.ends.load(Ordering::Relaxed);
+        Ok(if is_over { Fetch::End } else { Fetch::Nothing })
+    }
+}
+
+#[test]
+fn a_worker_without_work_does_not_spin() {
+    let (asked, ends) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let source = Silent { asked: asked.clone(), ends: ends.clone() };
+    let builder = JobBuilder::new("silent", 1);
+    builder.source("nothing", source).sink("out", DiscardSink::new(|_: &u64| 0));
+    let job = builder.build(JobConfig::default()).unwrap();
+    let mut glances = 0;
+    let observer = move |event: RunEvent<'_>| {
+        if let RunEvent::Progress { .. } = event {
+            glances += 1;
+            ends.store(glances == 5, Ordering::Relaxed);
+        }
+    };
+    let options = RunOptions { observer: Box::new(observer), ..RunOptions::default() };
+    let wall = run(&job, options).unwrap().wall;
+    let pauses = wall.as_millis() as u64 / 5;
+    assert!(
+        asked.load(Ordering::Relaxed) <= pauses + 1,
+        "a source is asked every five milliseconds"
+    );
+}
+
+#[test]
+fn a_rate_is_kept_to() {
+    let builder = JobBuilder::new("slow", 2);
+    builder.source("numbers", Numbers::up_to(50)).sink("out", Collect::default());
+    let options = RunOptions { records_per_second: Some(500), ..RunOptions::default() };
+    let report = run(&builder.build(JobConfig::default()).unwrap(), options).unwrap();
+    assert_eq!(report.records_in, 50);
+    assert!(report.wall >= Duration::from_millis(80), "{:?}", report.wall);
+}
