@@ -143,7 +143,11 @@ impl Interposer {
         }
         if channel == first {
             alignment.holds_first = alignment.others < channels - 1;
-            return if alignment.holds_first { SmallVec::new() } else { smallvec![(channel, element)] };
+            return if alignment.holds_first {
+                SmallVec::new()
+            } else {
+                smallvec![(channel, element)]
+            };
         }
         alignment.others += 1;
         let mut deliveries = smallvec![(channel, element.clone())];

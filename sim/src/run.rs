@@ -174,7 +174,11 @@ impl Run {
         let claim = mode.claim.unwrap_or_else(|| case.job.claim().claim());
         let plan = Plan {
             job: case.job.clone(),
-            sources: case.inputs.iter().map(|input| (input.vertex, input.offset_at.clone())).collect(),
+            sources: case
+                .inputs
+                .iter()
+                .map(|input| (input.vertex, input.offset_at.clone()))
+                .collect(),
             initial,
             options,
             faults,
