@@ -73,13 +73,12 @@ pub(super) fn functions(code: &str) -> Vec<(String, usize)> {
     for (first, line) in lines.iter().enumerate() {
         let Some(name) = function_name(line) else { continue };
         let indent = &line[..line.len() - line.trim_start().len()];
-        let closes = |other: &&str| {
-            let rest = other.strip_prefix(indent);
+        let closes = |other: &&str| -> bool {
+            let rest = other.strip_prefix(indent).filter(|rest| !rest.starts_with(' '));
             rest.is_some_and(|rest| rest.starts_with('}') || rest.trim_end().ends_with(';'))
-                && !rest.is_some_and(|rest| rest.starts_with(' '))
         };
         let one_line = line.trim_end().ends_with(['}', ';']);
-        let more = lines[first + 1..].iter().position(|other| closes(&other));
+        let more = lines[first + 1..].iter().position(closes);
         let length = if one_line { 1 } else { more.map_or(1, |more| more + 2) };
         functions.push((name.to_owned(), length));
     }
@@ -219,12 +218,14 @@ fn literal(rest: &str, before: Option<char>) -> (usize, usize) {
     if rest.starts_with("/*") {
         return (0, end_of(2, "*/"));
     }
-    if rest.starts_with('"') {
-        return (1, 1 + escaped(&rest[1..], '"'));
+    if let Some(inside) = rest.strip_prefix('"') {
+        return (1, 1 + escaped(inside, '"'));
     }
-    if rest.starts_with('r') && !before.is_some_and(|c| is_word(c) && c != 'b') {
-        let hashes = rest[1..].len() - rest[1..].trim_start_matches('#').len();
-        if rest[1 + hashes..].starts_with('"') {
+    let may_be_raw = !before.is_some_and(|c| is_word(c) && c != 'b');
+    if let Some(raw) = rest.strip_prefix('r').filter(|_| may_be_raw) {
+        let inside = raw.trim_start_matches('#');
+        let hashes = raw.len() - inside.len();
+        if inside.starts_with('"') {
             let end = format!("\"{}", "#".repeat(hashes));
             return (2 + hashes, end_of(2 + hashes, &end));
         }
