@@ -153,6 +153,21 @@ fn every_judge_is_explained() {
     assert_none(sources().iter().flat_map(|source| unexplained(source, &page)).collect());
 }
 
+#[test]
+fn links_between_pages_lead_somewhere() {
+    let pages = std::fs::read_dir(root().join("docs")).expect("the pages are part of the tree");
+    let pages = pages.map(|entry| entry.expect("the folder is readable").path());
+    let mut pages: Vec<PathBuf> = pages.chain([root().join("README.md")]).collect();
+    pages.sort();
+    let dead = pages.iter().flat_map(|page| {
+        let text = std::fs::read_to_string(page).expect("a page is text");
+        let folder = page.parent().expect("a page lies in a folder").to_owned();
+        let links: Vec<String> = links(&text).map(str::to_owned).collect();
+        links.into_iter().filter(move |link| !folder.join(link).exists())
+    });
+    assert_none(dead.collect());
+}
+
 fn layer_breaches(source: &Source) -> Vec<String> {
     if !source.path.starts_with("src/") || source.path == "src/lib.rs" {
         return Vec::new();
@@ -263,6 +278,12 @@ fn unexplained(source: &Source, page: &str) -> Option<String> {
     let mut rows = page.lines().filter(|line| line.starts_with(&row));
     let is_explained = rows.any(|line| line.contains(&format!("`oracle/{file}`")));
     (!is_explained).then(|| format!("{name} in oracle/{file}"))
+}
+
+/// The files that a page links to.
+fn links(page: &str) -> impl Iterator<Item = &str> {
+    let targets = page.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
+    targets.filter(|target| !target.is_empty() && !target.contains("://"))
 }
 
 fn sources() -> &'static [Source] {
@@ -377,5 +398,10 @@ mod planted {
         assert_eq!(mentioned.as_deref(), Some("cut in oracle/c3_cut.rs"));
         assert_eq!(unexplained(&judge, "| `cut` | what for | `oracle/c3_cut.rs` |"), None);
         assert_eq!(unexplained(&source("sim/src/oracle/values.rs", "fn f() {}"), ""), None);
+    }
+    #[test]
+    fn links_of_a_page() {
+        let page = "[a](A.md), [b](../B.md#part), [here](#part), [there](https://example.org)";
+        assert_eq!(links(page).collect::<Vec<_>>(), ["A.md", "../B.md"]);
     }
 }
