@@ -181,6 +181,10 @@ impl Reference for Observed {
         None
     }
 
+    fn cell(&self, _uid: &str, _key: &[u8], _applied: &[RecordId]) -> Option<Vec<u8>> {
+        None
+    }
+
     fn run_all(&self) -> Outcome {
         self.outcome.clone()
     }

@@ -21,7 +21,7 @@ use crate::oracle::{
     self, AppliedFact, Facts, Judgement, RowFact, SinkFacts, StateFacts,
 };
 use crate::reference::Outcome;
-use crate::world::{Applied, Ending, Plan, World, hash_bytes, mix};
+use crate::world::{Applied, Ending, Plan, World, cell_hash, hash_bytes, mix};
 
 /// Where cases come from: a built-in job, or one of a user's own.
 pub trait CaseSource: Sync {
@@ -288,7 +288,7 @@ impl Run {
                 incarnations: &incarnations,
                 cells: &state.cells,
                 expected: &state.expected.cells,
-                expected_of_applied: state.of_applied.as_ref().map(|outcome| &outcome.cells),
+                expected_of_applied: state.of_applied.as_ref(),
             },
             sinks: &sinks.facts(),
             records: &records,
@@ -302,8 +302,8 @@ impl Run {
             return BTreeMap::new();
         }
         let world = &self.world;
-        let earlier = world.incarnations().iter().map(|(attempt, tasks)| {
-            (*attempt, tasks.iter().flat_map(Log::iter).copied().collect::<Vec<_>>())
+        let earlier = world.incarnations().into_iter().map(|(attempt, tasks)| {
+            (attempt, tasks.iter().flat_map(Log::iter).copied().collect::<Vec<_>>())
         });
         earlier
             .chain([(world.attempt(), self.last_incarnation())])
@@ -328,7 +328,8 @@ impl Run {
 struct State {
     cells: BTreeMap<(String, Vec<u8>), Vec<u8>>,
     expected: Outcome,
-    of_applied: Option<Outcome>,
+    /// The values that the cells should have after what they have taken in.
+    of_applied: Option<BTreeMap<(String, Vec<u8>), Vec<u8>>>,
     /// The rows that the reference gives for the order in which records reached the state.
     rows: BTreeMap<(String, Vec<u8>), u64>,
 }
@@ -344,10 +345,10 @@ impl State {
             }
         }
         let expected = case.reference.run_all();
-        let of_applied = case.reference.run(&records_of(last));
-        let rows = match &of_applied {
+        let of_applied = values_of_applied(case, &cells, last);
+        let rows = match case.reference.run(&records_of(last)) {
             _ if !case.reference.rows_depend_on_order() => expected.outputs.clone(),
-            Some(outcome) => outcome.outputs.clone(),
+            Some(outcome) => outcome.outputs,
             // Nobody can say what the values should be: then only the origins of rows speak.
             None => visible_rows(world, &case.job),
         };
@@ -360,6 +361,32 @@ impl State {
         });
         cells.fold(0, u64::wrapping_add)
     }
+}
+
+/// What the reference makes of what each cell has taken in; none if it can not say.
+fn values_of_applied(
+    case: &Case,
+    cells: &BTreeMap<(String, Vec<u8>), Vec<u8>>,
+    last: &[Applied],
+) -> Option<BTreeMap<(String, Vec<u8>), Vec<u8>>> {
+    let mut applied: BTreeMap<u64, Vec<RecordId>> = BTreeMap::new();
+    for taken in last {
+        applied.entry(taken.cell).or_default().extend(taken.origin.record);
+    }
+    let vertices = (0..case.job.graph().vertices().len() as u32).map(VertexId::new);
+    let vertices: BTreeMap<String, VertexId> = vertices
+        .flat_map(|vertex| {
+            let operators = case.job.operators(vertex);
+            operators.into_iter().map(move |(uid, _)| (uid.to_string(), vertex))
+        })
+        .collect();
+    let mut values = BTreeMap::new();
+    for (uid, key) in cells.keys() {
+        let taken = applied.get(&cell_hash(vertices[uid], key)).map_or(&[][..], Vec::as_slice);
+        let value = case.reference.cell(uid, key, taken)?;
+        values.insert((uid.clone(), key.clone()), value);
+    }
+    Some(values)
 }
 
 fn visible_rows(world: &World, job: &Job) -> BTreeMap<(String, Vec<u8>), u64> {

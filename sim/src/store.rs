@@ -14,6 +14,7 @@ use cofferdam::storage::{CheckpointMetadata, StateHandle, StoreKey};
 #[derive(Clone, Debug, Default)]
 pub struct Store {
     values: BTreeMap<StoreKey, Arc<[u8]>>,
+    reservers: BTreeMap<StoreKey, AttemptId>,
 }
 
 impl Store {
@@ -22,6 +23,11 @@ impl Store {
         let handle = StateHandle::of(key, &bytes);
         self.values.insert(key, bytes);
         handle
+    }
+
+    /// Whether a newer attempt has taken over what is written under `key`.
+    pub fn is_fenced(&self, key: StoreKey, attempt: AttemptId) -> bool {
+        self.reservers.get(&key).is_some_and(|newest| *newest > attempt)
     }
 
     /// Removes a checkpoint with all its parts.
@@ -60,9 +66,12 @@ impl Store {
         codec::open(Kind::State, bytes).map_err(|error| format!("{}: {error}", handle.key))
     }
 
-    /// A source's reserved positions.
-    pub fn reservation(&self, key: &StoreKey) -> Option<SourceState> {
-        let bytes = self.values.get(key)?;
+    /// A source's reserved positions, for the attempt that goes on from there. From now on older
+    /// attempts reserve nothing more: what they handed out was reserved before, and no position is
+    /// handed out twice.
+    pub fn begin_reserving(&mut self, key: StoreKey, attempt: AttemptId) -> Option<SourceState> {
+        self.reservers.insert(key, attempt);
+        let bytes = self.values.get(&key)?;
         codec::open(Kind::Reservation, bytes).ok()
     }
 }

@@ -52,6 +52,10 @@ pub trait Segment: Clone + Send + 'static {
     fn describe(&self, into: &mut Vec<(Arc<str>, OperatorTraits)>);
     /// As [`Operator::cell_of`], of the first operator: keyed state always stands first.
     fn cell_of(&self, record: &Self::In) -> Option<Vec<u8>>;
+    /// The record as it leaves, if the segment does nothing to any.
+    fn unchanged<'a>(&self, _record: &'a Self::In) -> Option<&'a Self::Out> {
+        None
+    }
     /// Appends uid and cells of each operator that keeps keyed state.
     fn cells(&self, into: &mut Vec<(Arc<str>, Vec<Cell>)>);
 }
@@ -100,6 +104,10 @@ impl<T: Record> Segment for Pass<T> {
 
     fn cell_of(&self, _record: &T) -> Option<Vec<u8>> {
         None
+    }
+
+    fn unchanged<'a>(&self, record: &'a T) -> Option<&'a T> {
+        Some(record)
     }
 
     fn cells(&self, _into: &mut Vec<(Arc<str>, Vec<Cell>)>) {}
@@ -251,7 +259,10 @@ impl<A: Segment, B: Segment<In = A::Out>> Segment for Chain<A, B> {
     }
 
     fn cell_of(&self, record: &A::In) -> Option<Vec<u8>> {
-        self.first.cell_of(record)
+        match self.first.unchanged(record) {
+            Some(record) => self.second.cell_of(record),
+            None => self.first.cell_of(record),
+        }
     }
 
     fn cells(&self, into: &mut Vec<(Arc<str>, Vec<Cell>)>) {

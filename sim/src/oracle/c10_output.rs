@@ -27,19 +27,19 @@ pub(super) const ORACLE: Oracle = Oracle {
 
 fn judge(facts: &Facts<'_>) -> Vec<Finding> {
     let Some(claim) = facts.output_claim else { return Vec::new() };
-    let mut findings = triggered(facts, claim);
+    let mut findings = by_provenance(facts, claim);
     for sink in facts.sinks {
         if !sink.expected_of_attempt.is_empty() {
             findings.extend(unexplained(sink, claim));
         } else if is_judged_by_value(facts, sink) {
-            findings.extend(fired(facts, sink, claim));
+            findings.extend(by_value(facts, sink, claim));
         }
     }
     findings
 }
 
 /// Rows that records triggered, over all sinks.
-fn triggered(facts: &Facts<'_>, claim: Level) -> Vec<Finding> {
+fn by_provenance(facts: &Facts<'_>, claim: Level) -> Vec<Finding> {
     let mut effects: Vec<Effect> = Vec::new();
     let mut upserts: Vec<Effect> = Vec::new();
     for (place, sink) in facts.sinks.iter().enumerate() {
@@ -93,7 +93,7 @@ fn is_judged_by_value(facts: &Facts<'_>, sink: &SinkFacts<'_>) -> bool {
 }
 
 /// Rows that timers fired, by value.
-fn fired(facts: &Facts<'_>, sink: &SinkFacts<'_>, claim: Level) -> Vec<Finding> {
+fn by_value(facts: &Facts<'_>, sink: &SinkFacts<'_>, claim: Level) -> Vec<Finding> {
     let visible = count_rows(sink.rows.iter().map(|row| row.bytes));
     let mut findings = Vec::new();
     for (row, often) in &visible {
@@ -141,4 +141,83 @@ fn differs(sink: &SinkFacts<'_>, row: &[u8], often: u64, expected: u64) -> Strin
 fn finding(claim: Level, anomaly: Anomaly, record: Option<RecordId>, text: String) -> Finding {
     let allowed = anomaly.is_allowed(claim);
     Finding { oracle: ORACLE.name, subject: Subject::Output, anomaly, allowed, record, text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::RowFact;
+    use super::super::testing::*;
+    use super::*;
+    use cofferdam::guarantee::Mechanism;
+    use cofferdam::trace::Origin;
+
+    /// A row of a record, or one that a timer fired.
+    fn row(offset: Option<u64>, path: u64, bytes: &'static [u8]) -> RowFact<'static> {
+        let origin = match offset {
+            Some(offset) => origin(offset, path),
+            None => Origin { record: None, path },
+        };
+        RowFact { origin, attempt: att(1), bytes, key: None }
+    }
+
+    /// What is found where record 0 triggers `of_record` rows and the reference has the row 'a'.
+    fn found(
+        contract: SinkContract,
+        of_record: u32,
+        rows: &[RowFact<'_>],
+        of_attempt: &BTreeMap<AttemptId, BTreeMap<Vec<u8>, u64>>,
+    ) -> Vec<(Anomaly, Option<RecordId>)> {
+        let sinks = [SinkFacts {
+            uid: "out",
+            contract,
+            rows,
+            expected: &BTreeMap::from([(b"a".to_vec(), 1)]),
+            expected_table: &BTreeMap::new(),
+            expected_of_attempt: of_attempt,
+        }];
+        let records = [(record(0), 1, of_record)];
+        let mechanism = if of_attempt.is_empty() { Mechanism::Aligned } else { Mechanism::None };
+        let facts = Facts { sinks: &sinks, records: &records, mechanism, ..facts(&[]) };
+        assert!(judge(&Facts { output_claim: None, ..facts_like(&facts) }).is_empty());
+        let unfinished = judge(&Facts { is_finished: false, ..facts_like(&facts) });
+        assert!(unfinished.iter().all(|finding| finding.anomaly != Anomaly::Lost));
+        judge(&facts).iter().map(|finding| (finding.anomaly, finding.record)).collect()
+    }
+
+    fn facts_like<'a>(of: &Facts<'a>) -> Facts<'a> {
+        Facts { sinks: of.sinks, records: of.records, mechanism: of.mechanism, ..facts(&[]) }
+    }
+
+    #[test]
+    fn rows_of_records_are_known_by_provenance() {
+        let (one, other) = (row(Some(0), 1, b"a"), row(Some(0), 2, b"b"));
+        let none = BTreeMap::new();
+        let plain = |rows: &[RowFact<'_>]| found(SinkContract::Plain, 2, rows, &none);
+        assert_eq!(plain(&[one, other]), []);
+        assert_eq!(plain(&[one]), [(Anomaly::Lost, Some(record(0)))]);
+        assert_eq!(plain(&[one, other, one]), [(Anomaly::Duplicated, Some(record(0)))]);
+        assert_eq!(found(SinkContract::Idempotent, 2, &[one, other, one], &none), []);
+        assert_eq!(found(SinkContract::Discard, 2, &[], &none), []);
+    }
+
+    #[test]
+    fn fired_rows_are_known_by_value() {
+        let none = BTreeMap::new();
+        let fired = |rows: &[RowFact<'_>]| found(SinkContract::TwoPhase, 0, rows, &none);
+        let (good, bad) = (row(None, 7, b"a"), row(None, 8, b"b"));
+        assert_eq!(fired(&[good]), []);
+        assert_eq!(fired(&[]), [(Anomaly::Lost, None)]);
+        assert_eq!(fired(&[good, good]), [(Anomaly::Duplicated, None)]);
+        assert_eq!(fired(&[good, bad]), [(Anomaly::Unexpected, None)]);
+    }
+
+    #[test]
+    fn at_most_once_a_row_needs_what_its_own_attempt_has_taken_in() {
+        let of_attempt = |rows| BTreeMap::from([(att(1), rows)]);
+        let (with, without) = (BTreeMap::from([(b"a".to_vec(), 1)]), BTreeMap::new());
+        let rows = [row(None, 7, b"a")];
+        assert_eq!(found(SinkContract::Plain, 0, &rows, &of_attempt(with)), []);
+        let unexplained = [(Anomaly::Unexpected, None)];
+        assert_eq!(found(SinkContract::Plain, 0, &rows, &of_attempt(without)), unexplained);
+    }
 }

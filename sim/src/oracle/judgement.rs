@@ -33,15 +33,15 @@ pub struct Judgement {
     /// The level that the output has shown.
     pub output_level: Option<Level>,
     /// How many records and fired rows are lost, allowed or not, in the state or the output.
-    pub lost: usize,
+    pub lost: u64,
     /// As many are there too often.
-    pub duplicated: usize,
+    pub duplicated: u64,
     /// How many cells and rows have a wrong value.
-    pub wrong: usize,
+    pub wrong: u64,
     /// How many rows nothing explains.
-    pub unexpected: usize,
-    /// The run did not come to its end.
-    pub stuck: bool,
+    pub unexpected: u64,
+    /// 1 if the run did not come to its end, else 0.
+    pub stuck: u64,
 }
 
 /// Asks every judge.
@@ -55,9 +55,9 @@ pub fn judge(facts: &Facts<'_>) -> Judgement {
         output_level: facts.output_claim.map(|_| level(facts, &findings, Subject::Output)),
         lost: subjects(of(Anomaly::Lost)),
         duplicated: subjects(of(Anomaly::Duplicated)),
-        wrong: of(Anomaly::Wrong).count(),
-        unexpected: of(Anomaly::Unexpected).count(),
-        stuck: !facts.is_finished,
+        wrong: of(Anomaly::Wrong).count() as u64,
+        unexpected: of(Anomaly::Unexpected).count() as u64,
+        stuck: u64::from(!facts.is_finished),
         findings,
     }
 }
@@ -117,7 +117,7 @@ fn level(facts: &Facts<'_>, findings: &[Finding], subject: Subject) -> Level {
 }
 
 /// How many records, and rows without one, findings are about.
-fn subjects<'a>(findings: impl Iterator<Item = &'a Finding>) -> usize {
+fn subjects<'a>(findings: impl Iterator<Item = &'a Finding>) -> u64 {
     let mut records: BTreeSet<RecordId> = BTreeSet::new();
     let mut fired = 0;
     for finding in findings {
@@ -128,5 +128,61 @@ fn subjects<'a>(findings: impl Iterator<Item = &'a Finding>) -> usize {
             None => fired += 1,
         }
     }
-    records.len() + fired
+    records.len() as u64 + fired
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::*;
+    use super::super::{AppliedFact, StateFacts};
+    use super::*;
+    use cofferdam::id::AttemptId;
+
+    fn incarnation(offsets: &[u64]) -> [(AttemptId, Vec<AppliedFact>); 1] {
+        let fact = |offset: &u64| AppliedFact { origin: origin(*offset, 1), cell: 1 };
+        [(att(1), offsets.iter().map(fact).collect())]
+    }
+
+    #[test]
+    fn the_user_s_loss_comes_before_the_rule_that_explains_it() {
+        let (incarnations, records) = (incarnation(&[1, 1]), [0, 1].map(|n| (record(n), 1, 0)));
+        let trace = trace(&[deployed(1, Some(4))]);
+        let facts = facts(&trace);
+        let state = StateFacts { incarnations: &incarnations, ..facts.state };
+        let facts = Facts { state, records: &records, ..facts };
+        let judgement = judge(&facts);
+        assert_eq!((judgement.lost, judgement.duplicated, judgement.stuck), (1, 1, 0));
+        assert_eq!(judgement.state_level, Level::None);
+        assert_eq!(judgement.state, Verdict::Violated);
+        assert_eq!(
+            (judgement.output, judgement.output_level),
+            (Some(Verdict::Held), Some(Level::ExactlyOnce))
+        );
+        assert_eq!(judgement.violation().unwrap().record, Some(record(0)));
+        assert_eq!(judgement.broken_rule().unwrap().oracle, "recovery");
+    }
+
+    #[test]
+    fn what_is_allowed_lowers_the_level_and_breaks_no_claim() {
+        let incarnations = incarnation(&[0, 0]);
+        let facts = facts(&[]);
+        let state = StateFacts { incarnations: &incarnations, ..facts.state };
+        let facts = Facts { state, state_claim: Level::AtLeastOnce, output_claim: None, ..facts };
+        let judgement = judge(&facts);
+        assert_eq!((judgement.state, judgement.state_level), (Verdict::Held, Level::AtLeastOnce));
+        assert_eq!((judgement.output, judgement.output_level), (None, None));
+        assert_eq!(judgement.violation(), None);
+    }
+
+    #[test]
+    fn a_run_without_an_end_keeps_no_claim() {
+        let judgement = judge(&Facts { is_finished: false, ..facts(&[]) });
+        assert_eq!((judgement.stuck, judgement.lost), (1, 0));
+        assert_eq!(
+            (judgement.state, judgement.output),
+            (Verdict::Violated, Some(Verdict::Violated))
+        );
+        assert_eq!(judgement.state_level, Level::AtMostOnce);
+        assert_eq!(Verdict::Unknown.to_string(), "unknown");
+    }
 }

@@ -112,3 +112,68 @@ fn differences<K: Ord, V: PartialEq>(
 fn or_none(bytes: Option<impl AsRef<[u8]>>) -> String {
     bytes.map_or("nothing".to_owned(), |bytes| readable(bytes.as_ref()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::*;
+    use super::super::{RowFact, StateFacts};
+    use super::*;
+
+    fn cells(value: &[u8]) -> Cells {
+        BTreeMap::from([(("count".to_owned(), b"the".to_vec()), value.to_vec())])
+    }
+
+    #[test]
+    fn state_is_what_the_reference_says() {
+        let (found, expected) = (cells(&[2]), cells(&[1]));
+        let of = |cells, expected, of_applied, state_claim| {
+            let facts = facts(&[]);
+            let state =
+                StateFacts { cells, expected, expected_of_applied: of_applied, ..facts.state };
+            Facts { state, state_claim, ..facts }
+        };
+        let exactly_once = Level::ExactlyOnce;
+        check(&ORACLE, &of(&found, &found, None, exactly_once), "");
+        let wrong = of(&found, &expected, None, exactly_once);
+        check(&ORACLE, &wrong, "state of 'count' for key 'the' is 02 and not 01");
+        check(&ORACLE, &Facts { is_finished: false, ..wrong }, "");
+        let gone = of(&NO_CELLS, &expected, None, exactly_once);
+        check(&ORACLE, &gone, "is nothing and not 01");
+        check(&ORACLE, &of(&found, &NO_CELLS, None, exactly_once), "is 02 and not nothing");
+        check(&ORACLE, &of(&found, &expected, Some(&found), Level::AtLeastOnce), "");
+        let of_applied = of(&found, &found, Some(&expected), Level::AtLeastOnce);
+        check(&ORACLE, &of_applied, "is 02 and not 01");
+        check(&ORACLE, &of(&found, &expected, None, Level::AtMostOnce), "");
+    }
+
+    #[test]
+    fn output_is_what_the_reference_says() {
+        let row = |bytes: &'static [u8]| RowFact {
+            origin: origin(0, 1),
+            attempt: att(1),
+            bytes,
+            key: Some(b"k"),
+        };
+        let table = [
+            (SinkContract::TwoPhase, vec![row(b"a"), row(b"b")], ""),
+            (SinkContract::TwoPhase, vec![row(b"b")], "shows row 'a' 0 times and not 1 times"),
+            (SinkContract::TwoPhase, vec![row(b"a"), row(b"b"), row(b"b")], "'b' 2 times"),
+            (SinkContract::Idempotent, vec![row(b"a"), row(b"b")], ""),
+            (SinkContract::Idempotent, vec![row(b"b"), row(b"a")], "'a' for key 'k' and not 'b'"),
+            (SinkContract::Plain, vec![row(b"c")], ""),
+        ];
+        for (contract, rows, expected) in table {
+            let sinks = [SinkFacts {
+                uid: "out",
+                contract,
+                rows: &rows,
+                expected: &BTreeMap::from([(b"a".to_vec(), 1), (b"b".to_vec(), 1)]),
+                expected_table: &BTreeMap::from([(b"k".to_vec(), b"b".to_vec())]),
+                expected_of_attempt: &BTreeMap::new(),
+            }];
+            let facts = Facts { sinks: &sinks, ..facts(&[]) };
+            check(&ORACLE, &facts, expected);
+            check(&ORACLE, &Facts { output_claim: Some(Level::AtLeastOnce), ..facts }, "");
+        }
+    }
+}

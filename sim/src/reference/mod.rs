@@ -50,6 +50,10 @@ pub trait Reference: Send + Sync {
     /// this reference can only judge the whole input.
     fn run(&self, applied: &[RecordId]) -> Option<Outcome>;
 
+    /// The encoded value of one cell after exactly these records have had one effect each on it, in
+    /// this order. `None` if this reference can not tell the effects of a record apart.
+    fn cell(&self, uid: &str, key: &[u8], applied: &[RecordId]) -> Option<Vec<u8>>;
+
     /// What comes of the whole input.
     fn run_all(&self) -> Outcome;
 }

@@ -87,8 +87,7 @@ impl Walk {
             outcome.cell(uid, key, cell);
         }
         for (uid, item) in &self.rows {
-            let key = codec::encode(&(item.source, item.offset, item.copy));
-            outcome.row(uid, key, item);
+            outcome.row(uid, codec::encode(item), item);
         }
         outcome
     }
@@ -103,6 +102,10 @@ impl Reference for RandomGraphReference {
 
     fn run(&self, applied: &[RecordId]) -> Option<Outcome> {
         Some(self.walk(applied.iter().map(|record| self.item(*record))).outcome())
+    }
+
+    fn cell(&self, _uid: &str, _key: &[u8], _applied: &[RecordId]) -> Option<Vec<u8>> {
+        None
     }
 
     fn run_all(&self) -> Outcome {

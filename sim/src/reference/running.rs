@@ -115,6 +115,16 @@ where
         Some(self.apply(applied.iter().map(|record| record.offset as usize)))
     }
 
+    fn cell(&self, _uid: &str, key: &[u8], applied: &[RecordId]) -> Option<Vec<u8>> {
+        let mut value = None;
+        for record in applied {
+            let brought = &self.records[record.offset as usize];
+            let (_, given) = brought.iter().find(|(own, _)| codec::encode(own) == key)?;
+            value = Some((self.next)(value.as_ref(), given));
+        }
+        value.as_ref().map(codec::encode)
+    }
+
     fn run_all(&self) -> Outcome {
         self.apply(0..self.records.len())
     }

@@ -77,6 +77,10 @@ impl Reference for SmokeAlarmReference {
         Some(self.apply(applied.iter().map(|record| record.offset as usize)))
     }
 
+    fn cell(&self, uid: &str, key: &[u8], applied: &[RecordId]) -> Option<Vec<u8>> {
+        self.run(applied)?.cells.remove(&(uid.to_owned(), key.to_vec()))
+    }
+
     fn run_all(&self) -> Outcome {
         self.apply(0..self.readings.len())
     }

@@ -226,15 +226,11 @@ impl World {
     /// their old attempt.
     fn stop_tasks(&mut self) {
         let slots = std::mem::take(&mut self.slots);
-        if !slots.is_empty() {
-            let applied = slots.iter().map(|slot| slot.applied.clone());
-            self.incarnations.push((slots[0].attempt, applied.collect()));
-        }
         let permille = self.plan.options.zombies_permille;
         for slot in slots {
-            let Life::Live(_) = slot.life else { continue };
             let id = slot.task;
-            let lives_on = self.may_disturb()
+            let lives_on = matches!(slot.life, Life::Live(_))
+                && self.may_disturb()
                 && self.decider.chance(Choice::ZombieFate, id.get(), permille);
             if lives_on || self.interposer.is(Variant::OldAttemptNotFenced) {
                 self.disturbed(Disturbance::Zombie, Some(id));
@@ -242,7 +238,19 @@ impl World {
                 let life: Duration = self.delay(Choice::ZombieFate, id.get(), most);
                 self.queue.schedule(self.now + life, Event::ZombieEnd(id, slot.attempt));
                 self.zombies.push(slot);
+            } else {
+                self.incarnations.entry(slot.attempt).or_default().push(slot.applied);
             }
+        }
+    }
+}
+
+impl World {
+    pub(super) fn end_zombie(&mut self, task: TaskId, attempt: AttemptId) {
+        let is_meant = |slot: &Slot| (slot.task, slot.attempt) == (task, attempt);
+        if let Some(position) = self.zombies.iter().position(is_meant) {
+            let slot = self.zombies.remove(position);
+            self.incarnations.entry(attempt).or_default().push(slot.applied);
         }
     }
 }

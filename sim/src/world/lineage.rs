@@ -170,10 +170,15 @@ pub(super) fn applied(
 ) {
     for (position, origin) in origins.iter().enumerate() {
         if let Some(key) = task.stage().cell_of(records, position) {
-            let cell = hash_bytes(u64::from(vertex.get()), &key);
+            let cell = cell_hash(vertex, &key);
             into.push(Applied { origin: *origin, cell });
         }
     }
+}
+
+/// The name of a cell: keyed state stands first in its vertex, so there is one operator a vertex.
+pub(crate) fn cell_hash(vertex: VertexId, key: &[u8]) -> u64 {
+    hash_bytes(u64::from(vertex.get()), key)
 }
 
 /// Handles a batch that came on a channel.

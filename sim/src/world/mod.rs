@@ -45,7 +45,7 @@ use crate::queue::EventQueue;
 use crate::store::Store;
 
 pub use lineage::Applied;
-pub(crate) use lineage::{hash_bytes, mix};
+pub(crate) use lineage::{cell_hash, hash_bytes, mix};
 
 /// What all copies of a world share.
 pub struct Plan {
@@ -89,7 +89,7 @@ pub struct World {
     calls: Vec<u64>,
     trace: Log<Traced>,
     /// Records applied by attempts that are over, for judging each on its own.
-    incarnations: Vec<(AttemptId, Vec<Log<Applied>>)>,
+    incarnations: BTreeMap<AttemptId, Vec<Log<Applied>>>,
     events: u64,
     ending: Option<Ending>,
 }
@@ -204,7 +204,7 @@ impl World {
             lost_writes: BTreeSet::new(),
             calls: vec![0; tasks],
             trace: Log::new(),
-            incarnations: Vec::new(),
+            incarnations: BTreeMap::new(),
             events: 0,
             ending: None,
             plan,
@@ -298,9 +298,13 @@ impl World {
         self.trace.iter().fold(0, |hash, traced| mix(hash, KeyHash::of(traced).get()))
     }
 
-    /// What the tasks of earlier attempts had taken into their state when they ended, in order.
-    pub fn incarnations(&self) -> &[(AttemptId, Vec<Log<Applied>>)] {
-        &self.incarnations
+    /// What the tasks of earlier attempts had taken into their state when they ended.
+    pub fn incarnations(&self) -> BTreeMap<AttemptId, Vec<Log<Applied>>> {
+        let mut incarnations = self.incarnations.clone();
+        for slot in &self.zombies {
+            incarnations.entry(slot.attempt).or_default().push(slot.applied.clone());
+        }
+        incarnations
     }
 
     fn handle(&mut self, event: Event) {
@@ -326,7 +330,7 @@ impl World {
             }),
             Event::CoordinatorRestart => self.start_coordinator(),
             Event::ZombieEnd(task, attempt) => {
-                self.zombies.retain(|slot| (slot.task, slot.attempt) != (task, attempt));
+                self.end_zombie(task, attempt);
             }
         }
     }

@@ -20,7 +20,7 @@ use super::{Event, Life, World, Writer};
 use crate::decide::Choice;
 use crate::external::{Refusal, Row};
 use crate::fault::Cut;
-use crate::interpose::Passed;
+use crate::interpose::{Passed, Variant};
 use crate::link::{Origins, carried};
 
 impl World {
@@ -267,7 +267,9 @@ impl World {
         let subject = writer.subject();
         let options = &self.plan.options;
         let (failed, unknown) = (options.store_failed_permille, options.store_unknown_permille);
-        let outcome = if !self.may_disturb() {
+        let outcome = if self.is_fenced(writer, key) {
+            StoreOutcome::Failed("a newer attempt has taken over".to_owned())
+        } else if !self.may_disturb() {
             StoreOutcome::Stored(self.store.put(key, bytes))
         } else if self.decider.chance(Choice::WriteFate, subject, failed) {
             self.disturbed(Disturbance::StoreFailed, writer.task());
@@ -295,6 +297,16 @@ impl World {
         let delay = self.delay(Choice::WriteDelay, subject, self.plan.options.message_delay_us);
         let reply = StoreReply { key, outcome };
         self.queue.schedule(self.now + delay, Event::Written { writer, reply });
+    }
+
+    fn is_fenced(&self, writer: Writer, key: StoreKey) -> bool {
+        match writer {
+            Writer::Task(_, attempt) => {
+                self.plan.variant != Some(Variant::OldAttemptNotFenced)
+                    && self.store.is_fenced(key, attempt)
+            }
+            Writer::Coordinator(_) => false,
+        }
     }
 
     pub(super) fn written(&mut self, writer: Writer, reply: StoreReply) {

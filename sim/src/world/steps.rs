@@ -211,7 +211,8 @@ impl World {
                 }
             }
             None => {
-                let reserved = self.store.reservation(&StoreKey::Reservation { vertex, subtask });
+                let key = StoreKey::Reservation { vertex, subtask };
+                let reserved = self.store.begin_reserving(key, attempt);
                 TaskStart::Fresh(reserved.or(plan.initial[id.index()].clone()))
             }
         };

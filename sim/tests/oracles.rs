@@ -1,0 +1,371 @@
+//! The judges over whole simulated runs: they are content with the engine as it is, and each broken
+//! variant of the protocol is caught by the judge whose rule it breaks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cofferdam::connector::memory::{Collect, CollectTransactions, Range, VecSource};
+use cofferdam::guarantee::{Level, Mechanism, SinkContract};
+use cofferdam::id::{AttemptId, VertexId};
+use cofferdam::job::{Job, JobBuilder};
+use cofferdam::operator::Emit;
+use cofferdam::operator::keyed::{KeyedContext, KeyedProcess};
+use cofferdam::state::codec;
+use cofferdam::state::key_group::KeyGroupCount;
+use cofferdam::time::EventTime;
+use cofferdam::trace::{RecordId, Traced};
+use cofferdam_sim::decide::Decider;
+use cofferdam_sim::fault;
+use cofferdam_sim::interpose::Variant;
+use cofferdam_sim::jobs::OffsetAt;
+use cofferdam_sim::log::Log;
+use cofferdam_sim::options::{FaultProfile, Options};
+use cofferdam_sim::oracle::{
+    AppliedFact, Facts, Judgement, RowFact, SinkFacts, StateFacts, Verdict, judge,
+};
+use cofferdam_sim::world::{Applied, Ending, Plan, World};
+
+const RECORDS: u64 = 100;
+const SEEDS: u64 = 300;
+
+/// What a test runs.
+#[derive(Clone, Copy)]
+struct Case {
+    mechanism: Mechanism,
+    sink: SinkContract,
+    make: fn(&Options, Mechanism, SinkContract) -> Job,
+    reference: fn(&[u64]) -> Reference,
+    /// The job's rows are fired by timers.
+    fires: bool,
+}
+
+/// What a job comes to.
+#[derive(Default)]
+struct Reference {
+    cells: BTreeMap<(String, Vec<u8>), Vec<u8>>,
+    rows: BTreeMap<Vec<u8>, u64>,
+}
+
+const COUNTING: Case = Case {
+    mechanism: Mechanism::Aligned,
+    sink: SinkContract::TwoPhase,
+    make: counting,
+    reference: counted,
+    fires: false,
+};
+
+const ALARMS: Case = Case { make: alarms, reference: alarmed, fires: true, ..COUNTING };
+
+/// The keys that a number is counted under.
+fn keys(number: u64) -> impl Iterator<Item = u64> {
+    [Some(number % 7), (number % 3 == 0).then_some(number % 5)].into_iter().flatten()
+}
+
+fn counting(options: &Options, mechanism: Mechanism, sink: SinkContract) -> Job {
+    let builder = JobBuilder::new("counting", options.parallelism);
+    builder.key_groups(KeyGroupCount::new(options.key_groups).unwrap());
+    let counts = builder
+        .source("numbers", VecSource::new((0..RECORDS).collect()))
+        .flat_map("keys", |number: u64, out| keys(number).for_each(|key| out.emit(key)))
+        .key_by(|key| *key)
+        .aggregate("count", 0u64, |count: &mut u64, _| *count += 1);
+    match sink {
+        SinkContract::TwoPhase => {
+            counts.transactional_sink("out", CollectTransactions::default());
+        }
+        SinkContract::Plain | SinkContract::Idempotent | SinkContract::Discard => {
+            counts.sink("out", Collect::default());
+        }
+    }
+    builder.build(options.job_config(mechanism)).unwrap()
+}
+
+fn counted(numbers: &[u64]) -> Reference {
+    let mut reference = Reference::default();
+    let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
+    for key in numbers.iter().flat_map(|number| keys(*number)) {
+        let count = counts.entry(key).or_default();
+        *count += 1;
+        *reference.rows.entry(codec::encode(&(key, *count))).or_default() += 1;
+    }
+    let cell = |(key, count)| (("count".to_owned(), codec::encode(&key)), codec::encode(&count));
+    reference.cells = counts.into_iter().map(cell).collect();
+    reference
+}
+
+/// Remembers a number of each key until event time has passed it by, then says so.
+#[derive(Clone)]
+struct Alarm;
+
+impl KeyedProcess for Alarm {
+    type Key = u64;
+    type In = u64;
+    type State = BTreeSet<u64>;
+    type Out = u64;
+
+    fn process(
+        &mut self,
+        number: u64,
+        context: &mut KeyedContext<'_, u64, BTreeSet<u64>>,
+        _out: &mut impl Emit<u64>,
+    ) {
+        context.state().get_or_insert_default().insert(number);
+        context.register_timer(due(number));
+    }
+
+    fn on_timer(
+        &mut self,
+        time: EventTime,
+        context: &mut KeyedContext<'_, u64, BTreeSet<u64>>,
+        out: &mut impl Emit<u64>,
+    ) {
+        let Some(numbers) = context.state() else { return };
+        let fired: Vec<u64> = numbers.iter().copied().filter(|n| due(*n) == time).collect();
+        for number in fired {
+            numbers.remove(&number);
+            out.emit(number);
+        }
+        if numbers.is_empty() {
+            *context.state() = None;
+        }
+    }
+}
+
+fn due(number: u64) -> EventTime {
+    EventTime::from_millis(number as i64 + 15)
+}
+
+fn alarms(options: &Options, mechanism: Mechanism, sink: SinkContract) -> Job {
+    let builder = JobBuilder::new("alarms", options.parallelism);
+    builder.key_groups(KeyGroupCount::new(options.key_groups).unwrap());
+    let numbers = VecSource::new((0..RECORDS).collect());
+    let fired = builder
+        .source_with_event_time(
+            "numbers",
+            numbers,
+            |number: &u64| EventTime::from_millis(*number as i64),
+            Duration::ZERO,
+        )
+        .key_by(|number| number % 7)
+        .process("alarm", Alarm);
+    match sink {
+        SinkContract::TwoPhase => fired.transactional_sink("out", CollectTransactions::default()),
+        SinkContract::Plain | SinkContract::Idempotent | SinkContract::Discard => {
+            fired.sink("out", Collect::default());
+        }
+    }
+    builder.build(options.job_config(mechanism)).unwrap()
+}
+
+fn alarmed(numbers: &[u64]) -> Reference {
+    let rows = numbers.iter().map(|number| (codec::encode(number), 1)).collect();
+    Reference { cells: BTreeMap::new(), rows }
+}
+
+impl Case {
+    fn run(self, seed: u64, variant: Option<Variant>) -> World {
+        let options = Options::draw(seed, RECORDS as usize, FaultProfile::Default);
+        let job = (self.make)(&options, self.mechanism, self.sink);
+        let faults = fault::plan(seed, &options, job.graph());
+        let initial = job.discover().unwrap();
+        let offset = |cursor: &[u8]| codec::decode::<Range>(cursor).unwrap().next;
+        let sources = vec![(VertexId::new(0), Arc::new(offset) as OffsetAt)];
+        let plan = Plan { job, sources, initial, options, faults, variant };
+        let mut world = World::new(Rc::new(plan), Decider::new(seed, false));
+        world.run();
+        world
+    }
+
+    /// Judges the run of a seed.
+    fn judge(self, seed: u64, variant: Option<Variant>) -> Judgement {
+        self.judge_world(&self.run(seed, variant))
+    }
+
+    fn judge_world(self, world: &World) -> Judgement {
+        let job = &world.plan().job;
+        let claim = job.claim().claim();
+        let channels: Vec<_> =
+            job.graph().channels().iter().map(|channel| (channel.from, channel.to)).collect();
+        let mut incarnations: Vec<(AttemptId, Vec<AppliedFact>)> = world
+            .incarnations()
+            .iter()
+            .map(|(attempt, tasks)| (*attempt, applied(tasks)))
+            .collect();
+        incarnations.push((world.attempt(), applied(world.tasks().map(|(_, of)| of))));
+        let cells = world
+            .tasks()
+            .flat_map(|(task, _)| task.stage().cells())
+            .flat_map(|(uid, cells)| {
+                cells.into_iter().map(move |(key, value)| ((uid.to_string(), key), value))
+            })
+            .collect();
+        let whole = (self.reference)(&(0..RECORDS).collect::<Vec<u64>>());
+        let rows: Vec<RowFact<'_>> = world
+            .external()
+            .visible(VertexId::new(1))
+            .map(|row| RowFact {
+                origin: row.origin,
+                attempt: row.attempt,
+                bytes: &row.bytes,
+                key: row.key.as_deref(),
+            })
+            .collect();
+        let takes_checkpoints = self.mechanism.takes_checkpoints();
+        let of_attempt = |(attempt, applied): &(AttemptId, Vec<AppliedFact>)| {
+            (*attempt, (self.reference)(&numbers(applied)).rows)
+        };
+        let expected_of_attempt = if takes_checkpoints {
+            BTreeMap::new()
+        } else {
+            incarnations.iter().map(of_attempt).collect()
+        };
+        let empty = BTreeMap::new();
+        let sinks = [SinkFacts {
+            uid: "out",
+            contract: self.sink,
+            rows: &rows,
+            expected: &whole.rows,
+            expected_table: &empty,
+            expected_of_attempt: &expected_of_attempt,
+        }];
+        let records: Vec<(RecordId, u32, u32)> = (0..RECORDS)
+            .map(|offset| {
+                let effects = if self.fires { 1 } else { keys(offset).count() as u32 };
+                let rows = if self.fires { 0 } else { effects };
+                (RecordId { source: 0, offset }, effects, rows)
+            })
+            .collect();
+        let failure = match world.ending() {
+            Some(Ending::Failed(error)) => Some(error.to_string()),
+            Some(Ending::Finished | Ending::Stuck) | None => None,
+        };
+        let trace: Vec<Traced> = world.trace().iter().copied().collect();
+        judge(&Facts {
+            trace: &trace,
+            channels: &channels,
+            tasks: job.graph().task_count(),
+            mechanism: self.mechanism,
+            state_claim: claim.state,
+            output_claim: claim.output,
+            state_is_idempotent: false,
+            is_finished: world.ending() == Some(&Ending::Finished),
+            failure,
+            state: StateFacts {
+                incarnations: &incarnations,
+                cells: &cells,
+                expected: &whole.cells,
+                expected_of_applied: None,
+            },
+            sinks: &sinks,
+            records: &records,
+        })
+    }
+}
+
+fn applied<'a>(tasks: impl IntoIterator<Item = &'a Log<Applied>>) -> Vec<AppliedFact> {
+    let all = tasks.into_iter().flat_map(Log::iter);
+    all.map(|Applied { origin, cell }| AppliedFact { origin: *origin, cell: *cell }).collect()
+}
+
+/// The numbers that an attempt has taken in at all: no row comes from any other.
+fn numbers(applied: &[AppliedFact]) -> Vec<u64> {
+    let offsets: BTreeSet<u64> =
+        applied.iter().filter_map(|fact| Some(fact.origin.record?.offset)).collect();
+    offsets.into_iter().collect()
+}
+
+/// The judges that find something against the claims within the seeds, with the first seed and what
+/// is said of it.
+fn refuted(case: Case, variant: Option<Variant>) -> BTreeMap<&'static str, (u64, String)> {
+    let mut refuted = BTreeMap::new();
+    for seed in 0..SEEDS {
+        for finding in case.judge(seed, variant).violations() {
+            refuted.entry(finding.oracle).or_insert_with(|| (seed, finding.text.clone()));
+        }
+    }
+    refuted
+}
+
+#[track_caller]
+fn assert_held(case: Case) {
+    let refuted = refuted(case, None);
+    assert!(refuted.is_empty(), "{refuted:?}");
+}
+
+#[track_caller]
+fn assert_caught(case: Case, variant: Variant, oracle: &str) {
+    let refuted = refuted(case, Some(variant));
+    assert!(refuted.contains_key(oracle), "{variant} is not caught by {oracle}: {refuted:?}");
+}
+
+#[test]
+fn aligned_checkpoints_and_transactions_are_exactly_once() {
+    for case in [COUNTING, ALARMS] {
+        assert_held(case);
+        let judgement = case.judge(0, None);
+        assert_eq!(judgement.state_level, Level::ExactlyOnce);
+        assert_eq!(judgement.output_level, Some(Level::ExactlyOnce));
+        assert_eq!((judgement.state, judgement.output), (Verdict::Held, Some(Verdict::Held)));
+    }
+}
+
+#[test]
+fn plain_sinks_show_some_rows_twice_as_their_claim_says() {
+    let plain = |case| Case { sink: SinkContract::Plain, ..case };
+    assert_held(plain(COUNTING));
+    assert_held(plain(ALARMS));
+    let judgement = plain(COUNTING).judge(1, None);
+    assert!(judgement.duplicated > 0 && judgement.lost == 0);
+    assert_eq!(judgement.output_level, Some(Level::AtLeastOnce));
+}
+
+#[test]
+fn tracked_checkpoints_repeat_some_records_as_their_claim_says() {
+    for sink in [SinkContract::Plain, SinkContract::TwoPhase] {
+        let tracked = |case| Case { mechanism: Mechanism::Tracked, sink, ..case };
+        assert_held(tracked(COUNTING));
+        assert_held(tracked(ALARMS));
+    }
+    let tracked = Case { mechanism: Mechanism::Tracked, ..ALARMS };
+    let orphans = (0..SEEDS).any(|seed| {
+        let findings = tracked.judge(seed, None).findings;
+        findings.iter().any(|finding| finding.oracle == "consistent-cut" && finding.allowed)
+    });
+    assert!(orphans, "no seed has an orphan");
+}
+
+#[test]
+fn without_checkpoints_some_records_are_lost_and_none_repeated() {
+    for case in [COUNTING, ALARMS] {
+        assert_held(Case { mechanism: Mechanism::None, sink: SinkContract::Plain, ..case });
+    }
+}
+
+#[test]
+fn a_barrier_that_is_not_aligned_is_caught_at_the_border_and_in_the_cut() {
+    assert_caught(ALARMS, Variant::BarrierNotAligned, "border");
+    assert_caught(ALARMS, Variant::BarrierNotAligned, "consistent-cut");
+}
+
+#[test]
+fn a_commit_at_the_snapshot_is_caught() {
+    assert_caught(COUNTING, Variant::CommitAtSnapshot, "two-phase");
+}
+
+#[test]
+fn an_acknowledgement_before_the_store_has_written_is_caught() {
+    assert_caught(COUNTING, Variant::AcknowledgeBeforeStored, "durable-before-ack");
+}
+
+#[test]
+fn timers_that_are_left_out_are_caught_when_a_task_begins_without_them() {
+    assert_caught(ALARMS, Variant::TimersLeftOut, "recovery");
+    assert_caught(ALARMS, Variant::TimersLeftOut, "output-delivery");
+}
+
+#[test]
+fn an_old_attempt_that_goes_on_is_caught() {
+    assert_caught(COUNTING, Variant::OldAttemptNotFenced, "recovery");
+}
