@@ -1,8 +1,9 @@
-//! How much of a hand-written loop's speed the engine keeps: keyed-count, `(splitmix64(i) % keys, i)`
-//! to a running sum per key, every update emitted into a checksum.
+//! How much of a hand-written loop's speed the engine keeps: keyed-count, `(splitmix64(i) % keys,
+//! i)` to a running sum per key, every update emitted into a checksum.
 //!
-//! `cargo bench --bench throughput -- [RECORDS] [KEYS] [ROUNDS]` runs the loop and the engine (exactly
-//! once, a checkpoint a second into files) in turn, on one worker and on two, and prints the medians.
+//! `cargo bench --bench throughput -- [RECORDS] [KEYS] [ROUNDS]` runs the loop and the engine
+//! (exactly once, a checkpoint a second into files) in turn, on one worker and on two, and prints
+//! the medians.
 
 #![expect(clippy::disallowed_types, clippy::disallowed_methods, reason = "it measures time")]
 

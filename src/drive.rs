@@ -1,6 +1,6 @@
-//! The one mutate-then-drain loop that every driver calls: after each change of a machine its outputs
-//! are carried out in their order, until there is none. What carrying out means is the driver's
-//! affair; that nothing is left out, doubled or reordered is settled here.
+//! The one mutate-then-drain loop that every driver calls: after each change of a machine its
+//! outputs are carried out in their order, until there is none. What carrying out means is the
+//! driver's affair; that nothing is left out, doubled or reordered is settled here.
 
 use crate::coordinator::{Coordinator, CoordinatorNote, CoordinatorOutput, JobError};
 use crate::element::Element;

@@ -5,9 +5,12 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Declares a closed list of words that users write and read: the enum, its names, `Display`, `FromStr`.
+/// Declares a closed list of words that users write and read: the enum, its names, `Display`,
+/// `FromStr`.
 macro_rules! words {
-    ($(#[$doc:meta])* $name:ident, $what:literal { $($(#[$variant_doc:meta])* $variant:ident = $word:literal,)+ }) => {
+    ($(#[$doc:meta])* $name:ident, $what:literal {
+        $($(#[$variant_doc:meta])* $variant:ident = $word:literal,)+
+    }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         pub enum $name {
@@ -36,7 +39,8 @@ macro_rules! words {
             type Err = UnknownWord;
 
             fn from_str(word: &str) -> Result<Self, UnknownWord> {
-                Self::ALL.iter().copied().find(|value| value.word() == word).ok_or_else(|| UnknownWord {
+                let known = Self::ALL.iter().copied().find(|value| value.word() == word);
+                known.ok_or_else(|| UnknownWord {
                     what: $what,
                     word: word.to_owned(),
                     known: Self::ALL.iter().map(|value| value.word()).collect(),
@@ -181,7 +185,8 @@ impl Level {
         (claim.may_lose() || !self.may_lose()) && (claim.may_duplicate() || !self.may_duplicate())
     }
 
-    /// The strongest level that both `self` and `other` keep: a pipeline is as strong as its weakest link.
+    /// The strongest level that both `self` and `other` keep: a pipeline is as strong as its
+    /// weakest link.
     pub const fn weakest(self, other: Self) -> Self {
         Self::of(self.may_lose() || other.may_lose(), self.may_duplicate() || other.may_duplicate())
     }

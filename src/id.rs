@@ -9,7 +9,8 @@ macro_rules! id {
     ($(#[$doc:meta])* $name:ident($number:ty), $prefix:literal) => {
         $(#[$doc])*
         #[derive(
-            Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+            Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize,
+            Deserialize,
         )]
         #[serde(transparent)]
         pub struct $name($number);
@@ -25,7 +26,8 @@ macro_rules! id {
                 self.0
             }
 
-            /// The number as an index into a vector that is laid out in the order of these identities.
+            /// The number as an index into a vector that is laid out in the order of these
+            /// identities.
             pub const fn index(self) -> usize {
                 self.0 as usize
             }
@@ -73,7 +75,8 @@ id!(
     CheckpointId(u64), "chk-"
 );
 id!(
-    /// One execution of the whole job between two failures. A later attempt fences all earlier ones.
+    /// One execution of the whole job between two failures. A later attempt fences all earlier
+    /// ones.
     AttemptId(u64), "a"
 );
 id!(
@@ -81,7 +84,8 @@ id!(
     SplitId(u32), "split-"
 );
 
-/// A transaction of a two-phase sink: which sink subtask opened it, in which attempt, as its how-manieth.
+/// A transaction of a two-phase sink: which sink subtask opened it, in which attempt, as its
+/// how-manieth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TransactionId {
     /// The sink's vertex.

@@ -2,9 +2,9 @@
 //! belongs to; a receiver of another attempt drops it.
 //!
 //! ```text
-//! coordinator -- Trigger ------------> source tasks          (the barrier then travels on channels)
+//! coordinator -- Trigger ------------> source tasks   (the barrier then travels on channels)
 //!             <- Acknowledged/Declined every task
-//!             -- Completed/Aborted/Finish -> every task            (may be lost, late or doubled: rule 58)
+//!             -- Completed/Aborted/Finish -> every task   (may be lost, late or doubled: rule 58)
 //!             <- Running, EndOfData, Finished, Failed
 //! ```
 
@@ -22,8 +22,8 @@ pub enum ToTask {
     Trigger(CheckpointId),
     /// To every task: the checkpoint is complete and durable. Newer completion covers all older.
     Completed(CheckpointId),
-    /// To every task: the checkpoint is complete and covers the end of all data: commit, and finish.
-    /// Said again until the task has reported [`FromTask::Finished`].
+    /// To every task: the checkpoint is complete and covers the end of all data: commit, and
+    /// finish. Said again until the task has reported [`FromTask::Finished`].
     Finish(CheckpointId),
     /// To every task: the checkpoint will not complete. Best effort (rule 52).
     Aborted(CheckpointId),

@@ -1,9 +1,10 @@
 //! The durable store's contract, as data: what tasks and coordinator ask for and what they hear.
 //! It does not know where the bytes go.
 //!
-//! A put is atomic and durable when its reply is [`StoreOutcome::Stored`]: after a crash the value is
-//! there as a whole. [`StoreOutcome::Failed`] means that it is not there and never will be.
-//! [`StoreOutcome::Unknown`] means neither: nothing may be deleted and nothing may be promised on it.
+//! A put is atomic and durable when its reply is [`StoreOutcome::Stored`]: after a crash the value
+//! is there as a whole. [`StoreOutcome::Failed`] means that it is not there and never will be.
+//! [`StoreOutcome::Unknown`] means neither: nothing may be deleted and nothing may be promised on
+//! it.
 
 use std::fmt;
 

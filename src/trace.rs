@@ -25,8 +25,8 @@ impl fmt::Display for RecordId {
 }
 
 /// The identity of a record anywhere in a graph (ORACLES C10): the source record that gave rise to
-/// it and the path it took, as a hash of the emission indices; without a source record, what a timer
-/// fired, by operator and content.
+/// it and the path it took, as a hash of the emission indices; without a source record, what a
+/// timer fired, by operator and content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Origin {
     /// The source record.

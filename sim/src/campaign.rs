@@ -1,5 +1,5 @@
-//! Many runs: the rows of a suite, spread over threads, added up in a way that does not depend on who
-//! ran what when.
+//! Many runs: the rows of a suite, spread over threads, added up in a way that does not depend on
+//! who ran what when.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -97,7 +97,8 @@ pub fn run(rows: &[Row<'_>], seeds: Seeds, conduct: &Conduct<'_>) -> Result<Outc
     let failure = Mutex::new(None);
     let work = || {
         while !conduct.stop.load(Ordering::Relaxed) {
-            // Chunk by chunk over all rows, so that a campaign that is stopped has seen each of them.
+            // Chunk by chunk over all rows, so that a campaign that is stopped has seen each of
+            // them.
             let ticket = next.fetch_add(1, Ordering::Relaxed);
             if ticket >= chunks * rows.len() as u64 {
                 return;

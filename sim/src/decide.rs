@@ -1,6 +1,6 @@
-//! Decisions: everything in a run that could have gone otherwise and is not a planned fault. Each has
-//! a kind, a subject and its place among the decisions of both, which is a name that survives changes
-//! elsewhere. They are drawn from the seed, or read from a scenario that recorded them.
+//! Decisions: everything in a run that could have gone otherwise and is not a planned fault. Each
+//! has a kind, a subject and its place among the decisions of both, which is a name that survives
+//! changes elsewhere. They are drawn from the seed, or read from a scenario that recorded them.
 
 use std::collections::BTreeMap;
 
@@ -124,8 +124,8 @@ impl Decider {
         decided
     }
 
-    /// A number from 0 to `bound - 1`, where small ones are much more frequent: a tenth of the cases
-    /// reach the upper half.
+    /// A number from 0 to `bound - 1`, where small ones are much more frequent: a tenth of the
+    /// cases reach the upper half.
     pub fn mostly_short(&mut self, choice: Choice, subject: u32, bound: u64) -> u64 {
         let bound = bound.max(1);
         let number = self.below(choice, subject, bound * 8);

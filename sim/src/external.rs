@@ -1,6 +1,7 @@
-//! The external systems behind the sinks, as a model: what a reader of committed data would see, with
-//! the origin of every row. They outlive every crash; rows that were not flushed do not outlive their
-//! worker. An older attempt is fenced as soon as a newer one has opened the same sink subtask.
+//! The external systems behind the sinks, as a model: what a reader of committed data would see,
+//! with the origin of every row. They outlive every crash; rows that were not flushed do not
+//! outlive their worker. An older attempt is fenced as soon as a newer one has opened the same sink
+//! subtask.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -54,7 +54,8 @@ pub enum Trigger {
         /// The occurrence.
         occurrence: u64,
     },
-    /// Before the coordinator carries out its how-manieth output over all its lives, counted from 1.
+    /// Before the coordinator carries out its how-manieth output over all its lives, counted from
+    /// 1.
     Output {
         /// The output.
         number: u64,

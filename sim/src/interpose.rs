@@ -14,8 +14,8 @@ use smallvec::{SmallVec, smallvec};
 /// A broken variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
-    /// The barrier of a task's first input channel is held back until those of all others have come:
-    /// what follows it on that channel gets into the snapshot.
+    /// The barrier of a task's first input channel is held back until those of all others have
+    /// come: what follows it on that channel gets into the snapshot.
     BarrierNotAligned,
     /// A two-phase sink commits when it has prepared, not when the checkpoint is complete.
     CommitAtSnapshot,
@@ -143,7 +143,11 @@ impl Interposer {
         }
         if channel == first {
             alignment.holds_first = alignment.others < channels - 1;
-            return if alignment.holds_first { SmallVec::new() } else { smallvec![(channel, element)] };
+            return if alignment.holds_first {
+                SmallVec::new()
+            } else {
+                smallvec![(channel, element)]
+            };
         }
         alignment.others += 1;
         let mut deliveries = smallvec![(channel, element.clone())];

@@ -1,5 +1,5 @@
-//! A channel between two tasks: bounded, reliable, first in first out, with a delay for each element.
-//! Beside each record travels its origin, which the engine's records do not carry.
+//! A channel between two tasks: bounded, reliable, first in first out, with a delay for each
+//! element. Beside each record travels its origin, which the engine's records do not carry.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,5 @@
-//! One simulated run: a job over a drawn or given input, under drawn faults, and what the judges say.
+//! One simulated run: a job over a drawn or given input, under drawn faults, and what the judges
+//! say.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -173,7 +174,11 @@ impl Run {
         let claim = mode.claim.unwrap_or_else(|| case.job.claim().claim());
         let plan = Plan {
             job: case.job.clone(),
-            sources: case.inputs.iter().map(|input| (input.vertex, input.offset_at.clone())).collect(),
+            sources: case
+                .inputs
+                .iter()
+                .map(|input| (input.vertex, input.offset_at.clone()))
+                .collect(),
             initial,
             options,
             faults,
@@ -290,7 +295,8 @@ impl Run {
         })
     }
 
-    /// What the reference makes of just what each attempt had taken in, where attempts share nothing.
+    /// What the reference makes of just what each attempt had taken in, where attempts share
+    /// nothing.
     fn outcomes_of_attempts(&self) -> BTreeMap<AttemptId, Outcome> {
         if self.mode.mechanism.takes_checkpoints() {
             return BTreeMap::new();

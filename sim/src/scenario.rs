@@ -233,8 +233,8 @@ impl Scenario {
             .collect();
     }
 
-    /// What is to be played again, and the names of what does not exist in `graph`. None if the file
-    /// leaves everything to the seed.
+    /// What is to be played again, and the names of what does not exist in `graph`. None if the
+    /// file leaves everything to the seed.
     ///
     /// # Errors
     /// If a fault is incomplete.

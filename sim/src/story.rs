@@ -62,11 +62,9 @@ fn words(event: &TraceEvent, graph: &PhysicalGraph) -> String {
         TraceEvent::Prepared { transaction, checkpoint } => {
             format!("transaction {transaction} is prepared for {checkpoint}")
         }
-        TraceEvent::Committed { transaction, again: false, .. } => {
-            format!("transaction {transaction} is committed")
-        }
-        TraceEvent::Committed { transaction, again: true, .. } => {
-            format!("transaction {transaction} is committed again, which changes nothing")
+        TraceEvent::Committed { transaction, again, .. } => {
+            let again = if again { " again, which changes nothing" } else { "" };
+            format!("transaction {transaction} is committed{again}")
         }
         TraceEvent::RolledBack { transaction, .. } => {
             format!("transaction {transaction} is rolled back")

@@ -1,5 +1,5 @@
-//! The typed builder: a chain of calls from sources to sinks. Types are checked by the compiler, the
-//! rest by [`JobBuilder::build`].
+//! The typed builder: a chain of calls from sources to sinks. Types are checked by the compiler,
+//! the rest by [`JobBuilder::build`].
 #![expect(
     clippy::type_complexity,
     reason = "a chain's type names its operators: they are one loop"
@@ -257,7 +257,8 @@ impl<S: Segment> Stream<S> {
         Stream::begin(&draft, parallelism, None, inputs)
     }
 
-    /// Spreads the records by a key that `key_of` computes: all records of a key meet in one subtask.
+    /// Spreads the records by a key that `key_of` computes: all records of a key meet in one
+    /// subtask.
     pub fn key_by<K: Key>(
         self,
         key_of: impl Fn(&S::Out) -> K + Clone + Send + Sync + 'static,
@@ -404,8 +405,8 @@ impl<T: Record, K: KeySelector<T>> KeyedStream<T, K> {
         self.stream.head(uid, segment)
     }
 
-    /// Keeps a value for each key, from `init`; takes each record in by `fold` and emits the key with
-    /// its value so far.
+    /// Keeps a value for each key, from `init`; takes each record in by `fold` and emits the key
+    /// with its value so far.
     pub fn aggregate<V: Record, F: FnMut(&mut V, T) + Clone + Send + 'static>(
         self,
         uid: &str,
@@ -415,8 +416,8 @@ impl<T: Record, K: KeySelector<T>> KeyedStream<T, K> {
         self.process(uid, Aggregate::new(init, fold, false))
     }
 
-    /// As [`KeyedStream::aggregate`], for a `fold` that changes nothing when it takes the same record
-    /// in again, as a maximum does.
+    /// As [`KeyedStream::aggregate`], for a `fold` that changes nothing when it takes the same
+    /// record in again, as a maximum does.
     pub fn aggregate_idempotent<V: Record, F: FnMut(&mut V, T) + Clone + Send + 'static>(
         self,
         uid: &str,

@@ -1,4 +1,5 @@
-//! The claim that follows from a job's parts (ORACLES C10): a pipeline is as strong as its weakest link.
+//! The claim that follows from a job's parts (ORACLES C10): a pipeline is as strong as its weakest
+//! link.
 
 use std::sync::Arc;
 

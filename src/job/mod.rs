@@ -97,7 +97,8 @@ pub enum GraphError {
     DuplicateUid(String),
     /// A parallelism that can not be.
     #[error(
-        "'{uid}' has parallelism {parallelism}: it must be from 1 to {max}, the number of key groups"
+        "'{uid}' has parallelism {parallelism}: it must be from 1 to {max}, the number of key \
+         groups"
     )]
     Parallelism {
         /// The operator.
@@ -123,8 +124,8 @@ pub enum GraphError {
     },
     /// Transactions that nothing would ever commit.
     #[error(
-        "the two-phase sink '{0}' commits when a checkpoint completes, and at-most-once takes none: \
-         use a plain sink or a stronger guarantee"
+        "the two-phase sink '{0}' commits when a checkpoint completes, and at-most-once takes \
+         none: use a plain sink or a stronger guarantee"
     )]
     NothingCommits(String),
     /// A contract that the sink has no means to keep.
@@ -166,8 +167,8 @@ impl Job {
             .map(|sink| (sink.uid.clone(), sink.sink.clone()))
     }
 
-    /// Cuts the input of every source into splits and gives each source task its own: what the tasks
-    /// begin with at the first start. By task; none for tasks without a source.
+    /// Cuts the input of every source into splits and gives each source task its own: what the
+    /// tasks begin with at the first start. By task; none for tasks without a source.
     ///
     /// # Errors
     /// If an input is not there or can not be read.

@@ -169,7 +169,8 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Operator for Keyed<P,
     #[inline]
     fn prepare(&self, records: &[P::In]) {
         let touch = |record| self.selector.with_key(record, |key| self.state.touch(key));
-        // The sum is of no use but for the look at each entry, which the compiler must not leave out.
+        // The sum is of no use but for the look at each entry, which the compiler must not leave
+        // out.
         std::hint::black_box(records.iter().map(touch).fold(0, usize::wrapping_add));
     }
 
@@ -227,8 +228,8 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Operator for Keyed<P,
     }
 }
 
-/// A running value for each key: starts as `init`, takes each record in by `fold`, and emits the key
-/// with the value so far for every record.
+/// A running value for each key: starts as `init`, takes each record in by `fold`, and emits the
+/// key with the value so far for every record.
 pub struct Aggregate<K, In, State, Fold> {
     init: State,
     fold: Fold,

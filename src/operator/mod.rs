@@ -32,9 +32,9 @@ impl<T> Emit<T> for Vec<T> {
 
 /// An operator: receives a record, updates its state, emits records.
 ///
-/// It must be deterministic: the same state and the same input give the same output (ORACLES C15 D4).
-/// Without state of its own only [`Operator::process`] is to be written. State by key is better kept
-/// by a [`keyed::KeyedProcess`].
+/// It must be deterministic: the same state and the same input give the same output (ORACLES C15
+/// D4). Without state of its own only [`Operator::process`] is to be written. State by key is
+/// better kept by a [`keyed::KeyedProcess`].
 pub trait Operator: Clone + Send + 'static {
     /// The records it receives.
     type In: Record;
@@ -44,8 +44,8 @@ pub trait Operator: Clone + Send + 'static {
     /// Handles one record.
     fn process(&mut self, record: Self::In, out: &mut impl Emit<Self::Out>);
 
-    /// These records come next, in this order. Changes nothing; state that they need may be looked at
-    /// all at once, so that the memory of one is not waited for behind that of another.
+    /// These records come next, in this order. Changes nothing; state that they need may be looked
+    /// at all at once, so that the memory of one is not waited for behind that of another.
     #[inline]
     fn prepare(&self, _records: &[Self::In]) {}
 

@@ -4,7 +4,7 @@
 //! Two-phase, for each sink subtask (ORACLES C13, rules 62 to 65):
 //! ```text
 //!  first record -> open --barrier n--> preparing --Prepared--> pre-committed in snapshot n
-//!                                                  --completion of m >= n--> committing -> committed
+//!                                       --completion of m >= n--> committing -> committed
 //!  restore from g: commit all that snapshot g holds, in order; then abort whatever else is open
 //! ```
 //! A checkpoint that is aborted rolls nothing back: its transaction is committed with the next one
@@ -17,8 +17,8 @@ use crate::message::TaskError;
 use crate::state::snapshot::PendingTransaction;
 
 /// A sink whose writes are visible at once ([`SinkContract::Plain`]), are upserts by key
-/// ([`SinkContract::Idempotent`]) or go nowhere ([`SinkContract::Discard`]). The driver calls it where
-/// it may block.
+/// ([`SinkContract::Idempotent`]) or go nowhere ([`SinkContract::Discard`]). The driver calls it
+/// where it may block.
 pub trait Sink: Clone + Send + 'static {
     /// The records it writes.
     type Record: Record;
@@ -91,8 +91,8 @@ pub trait TransactionalSink: Clone + Send + 'static {
     /// As `open`; also if the transaction is neither prepared nor committed.
     fn commit(&mut self, transaction: TransactionId) -> Result<(), SinkError>;
 
-    /// Removes every transaction of this sink subtask that an earlier attempt opened and that is not
-    /// committed, prepared ones included: all that must survive has been committed before.
+    /// Removes every transaction of this sink subtask that an earlier attempt opened and that is
+    /// not committed, prepared ones included: all that must survive has been committed before.
     ///
     /// # Errors
     /// As `open`.
@@ -340,8 +340,8 @@ impl SinkMachine {
         }
     }
 
-    /// The transactions that a snapshot has to hold: a restore must commit exactly these. Those that
-    /// were asked to commit and are not confirmed belong to it, since they may still fail.
+    /// The transactions that a snapshot has to hold: a restore must commit exactly these. Those
+    /// that were asked to commit and are not confirmed belong to it, since they may still fail.
     pub(crate) fn transactions(&self) -> Vec<PendingTransaction> {
         match self {
             Self::Direct => Vec::new(),

@@ -7,8 +7,8 @@
 //!   ^                            | records: emit, move the cursor      | durable: emit
 //!   +----------------------------+-------------------------------------+
 //! ```
-//! Invariant: the cursor of a split moves exactly when the records before it are emitted, in one step
-//! that no barrier can come between (rule 77).
+//! Invariant: the cursor of a split moves exactly when the records before it are emitted, in one
+//! step that no barrier can come between (rule 77).
 
 use std::marker::PhantomData;
 

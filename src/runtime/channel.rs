@@ -1,6 +1,6 @@
 //! Channels between tasks: a plain queue inside a worker, a bounded queue of the standard library
-//! between two. Both hold at most as many elements as the job allows; what does not fit waits in the
-//! sender's port, in order, and its task gets no input until it is gone.
+//! between two. Both hold at most as many elements as the job allows; what does not fit waits in
+//! the sender's port, in order, and its task gets no input until it is gone.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError};

@@ -157,7 +157,8 @@ impl CoordinatorDriver for Conductor<'_> {
         self.writer.send(order).expect("the writer ends when nobody can send to it");
     }
 
-    /// The writer has nothing of an earlier attempt left to do: it wrote this attempt's number last.
+    /// The writer has nothing of an earlier attempt left to do: it wrote this attempt's number
+    /// last.
     fn deploy(&mut self, attempt: AttemptId, restore: Option<CheckpointMetadata>) {
         match self.load(attempt, restore.as_ref()) {
             Ok(cargo) => {

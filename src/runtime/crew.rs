@@ -11,8 +11,8 @@ use crate::runtime::store::CheckpointStore;
 use crate::runtime::worker::{Roster, Worker};
 use crate::runtime::writer::{self, WriteOrder};
 
-/// The workers and the writer. Dropping it ends them: first the workers, so that nothing is asked of
-/// the writer any more, then the writer when it has written all that was asked.
+/// The workers and the writer. Dropping it ends them: first the workers, so that nothing is asked
+/// of the writer any more, then the writer when it has written all that was asked.
 pub(super) struct Crew {
     pub(super) workers: Vec<WorkerAddress>,
     threads: Vec<JoinHandle<()>>,
@@ -59,7 +59,8 @@ impl Drop for Crew {
         for worker in &self.workers {
             worker.send(ToWorker::Quit);
         }
-        // A thread that panicked has been reported by the panic hook and, a worker, to the coordinator.
+        // A thread that panicked has been reported by the panic hook and, a worker, to the
+        // coordinator.
         for thread in self.threads.drain(..).chain(self.writer.take()) {
             let _ = thread.join();
         }

@@ -6,8 +6,9 @@
 //! chk-<id>/metadata                   present: the checkpoint is complete
 //! .lock                               locked by the process that uses the folder
 //! ```
-//! Each file is written whole (see `durable`); names that begin with a dot hold nothing. What is found
-//! at the start is synced before anything relies on it: a rename that was read need not be durable.
+//! Each file is written whole (see `durable`); names that begin with a dot hold nothing. What is
+//! found at the start is synced before anything relies on it: a rename that was read need not be
+//! durable.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -27,8 +28,8 @@ pub struct FileStore {
 }
 
 impl FileStore {
-    /// Opens the store in `folder`, which is made if it is not there. Parts of checkpoints that never
-    /// became complete are removed.
+    /// Opens the store in `folder`, which is made if it is not there. Parts of checkpoints that
+    /// never became complete are removed.
     ///
     /// # Errors
     /// If the folder can not be used, or another process uses it.

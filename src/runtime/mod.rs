@@ -1,5 +1,5 @@
-//! The engine that users run: worker threads, real channels, real files, a real clock, around the same
-//! machines that the simulator drives.
+//! The engine that users run: worker threads, real channels, real files, a real clock, around the
+//! same machines that the simulator drives.
 //!
 //! ```text
 //!   calling thread          workers (one a core)                 writer

@@ -51,8 +51,8 @@ pub enum Resume {
     /// At the latest checkpoint in the store, or behind the reserved positions; at the start of the
     /// input if there is none.
     Latest,
-    /// At the checkpoint in this folder, `chk-<id>`. It becomes the only one in the run's own store:
-    /// it is copied there if it lies elsewhere, and others are removed.
+    /// At the checkpoint in this folder, `chk-<id>`. It becomes the only one in the run's own
+    /// store: it is copied there if it lies elsewhere, and others are removed.
     From(PathBuf),
     /// At the start of the input. What is in the store is removed.
     Never,

@@ -45,8 +45,8 @@ pub(super) fn find(
     }
 }
 
-/// Makes the checkpoint at `path` the only one in the store. One of another store is copied, so that
-/// a crash before the next checkpoint leaves something to go on from.
+/// Makes the checkpoint at `path` the only one in the store. One of another store is copied, so
+/// that a crash before the next checkpoint leaves something to go on from.
 fn begin_at(
     job: &Job,
     store: &dyn CheckpointStore,

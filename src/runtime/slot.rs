@@ -1,5 +1,5 @@
-//! One task on a worker: its machine, the ends of its channels, and the hands that carry out what it
-//! asks for.
+//! One task on a worker: its machine, the ends of its channels, and the hands that carry out what
+//! it asks for.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -172,8 +172,8 @@ impl Slot {
         true
     }
 
-    /// Changes the task, then carries out all that follows. An error, or a panic of user code, kills
-    /// the task and nothing else.
+    /// Changes the task, then carries out all that follows. An error, or a panic of user code,
+    /// kills the task and nothing else.
     fn advance(
         &mut self,
         around: &mut Surroundings<'_>,

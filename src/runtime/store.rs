@@ -7,7 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::id::CheckpointId;
 use crate::storage::StoreKey;
 
-/// A durable store. Its calls may block; the runtime makes them on a thread that no record waits for.
+/// A durable store. Its calls may block; the runtime makes them on a thread that no record waits
+/// for.
 pub trait CheckpointStore: Send + Sync {
     /// Writes `bytes` under `key`, atomically and durably.
     ///

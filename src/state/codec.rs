@@ -1,7 +1,8 @@
 //! The one module that knows how values become bytes: bincode for the values, and an envelope that
 //! tells a whole file of ours from anything else. docs/SNAPSHOT_FORMAT.md has the byte diagram.
 //!
-//! Invariant: equal values give equal bytes, on every machine and in every build of one format version.
+//! Invariant: equal values give equal bytes, on every machine and in every build of one format
+//! version.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -167,7 +168,8 @@ fn checksum(envelope: &[u8], body: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// A decoder never allocates more than this for one value: a corrupt length must not exhaust memory.
+/// A decoder never allocates more than this for one value: a corrupt length must not exhaust
+/// memory.
 const DECODE_BYTES_MAX: usize = 1 << 34;
 
 const CONFIG: bincode::config::Configuration<

@@ -1,6 +1,6 @@
 //! The hash of a key. It decides in which key group an entry is stored and, with that, whether a
-//! snapshot can be restored: so the hasher is our own and never changes with a dependency, and golden
-//! values pin it.
+//! snapshot can be restored: so the hasher is our own and never changes with a dependency, and
+//! golden values pin it.
 //!
 //! Integers, `str` and bytes hash alike on every machine. Slices of wider integers do not: the
 //! standard library hands them over as raw memory. What a `#[derive(Hash)]` writes is the standard

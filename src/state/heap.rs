@@ -5,8 +5,8 @@
 //! shared copies that one alone (rule 114). Pieces are not key groups: to find a record's group
 //! costs as much as to find its entry, so that is left to whoever encodes the snapshot.
 //!
-//! Invariant: every key belongs to the range. It is checked where a snapshot is encoded and restored,
-//! and at every update if debug assertions are on.
+//! Invariant: every key belongs to the range. It is checked where a snapshot is encoded and
+//! restored, and at every update if debug assertions are on.
 
 use std::fmt;
 use std::sync::Arc;

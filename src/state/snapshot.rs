@@ -106,7 +106,8 @@ pub struct OperatorState {
     pub operator: Option<Vec<u8>>,
 }
 
-/// The positions of a source subtask: behind the last record it emitted before the barrier (rule 77).
+/// The positions of a source subtask: behind the last record it emitted before the barrier (rule
+/// 77).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SourceState {
     /// One for each split that the subtask owns.

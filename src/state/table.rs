@@ -1,11 +1,13 @@
-//! A hash table whose slots hold `Option<S>`, the form in which user code sees state. Open addressing
-//! with linear probing; a removal shifts the entries behind it back, so there are no tombstones.
+//! A hash table whose slots hold `Option<S>`, the form in which user code sees state. Open
+//! addressing with linear probing; a removal shifts the entries behind it back, so there are no
+//! tombstones.
 //!
 //! Safe code, and no dependency whose layout could change: the same operations give the same
 //! iteration order on every machine.
 //!
 //! Invariants: the capacity is zero or a power of two and at least one slot is vacant; between an
-//! entry's home and its slot no slot is vacant; outside of [`Table::update`] every entry has a state.
+//! entry's home and its slot no slot is vacant; outside of [`Table::update`] every entry has a
+//! state.
 
 use std::hash::Hash;
 

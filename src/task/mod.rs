@@ -9,8 +9,8 @@
 //!                           |
 //!                TaskOutput, one ordered stream
 //! ```
-//! Methods: getters; `handle_*` for what arrives; the command [`Task::flush`]; [`Task::poll_output`],
-//! to be called until it is empty after each of the others.
+//! Methods: getters; `handle_*` for what arrives; the command [`Task::flush`];
+//! [`Task::poll_output`], to be called until it is empty after each of the others.
 //!
 //! Invariants: between the barrier that a task sends on and its snapshot stands no record (rule 2);
 //! no checkpoint is acknowledged before the store and the sink have confirmed their part.
@@ -48,7 +48,8 @@ pub struct Task {
     stage: Box<dyn Stage>,
     sink: Option<SinkMachine>,
     outlet: Outlet,
-    /// The highest checkpoint that was started or aborted here: older ones are out of order (rule 9).
+    /// The highest checkpoint that was started or aborted here: older ones are out of order (rule
+    /// 9).
     latest: Option<CheckpointId>,
     /// Aborted by the coordinator before the barrier came (rule 8); bounded.
     aborted: BTreeSet<CheckpointId>,
@@ -422,7 +423,8 @@ impl Task {
         }
     }
 
-    /// All inputs have ended: the timers that are left fire, and the operators say their last words.
+    /// All inputs have ended: the timers that are left fire, and the operators say their last
+    /// words.
     fn end_data(&mut self) {
         let out = self.stage.on_watermark(EventTime::MAX);
         self.send_on(out);
@@ -546,7 +548,8 @@ impl Task {
         }));
     }
 
-    /// The task takes no part in the checkpoint: nobody downstream may wait for its barrier (rule 7).
+    /// The task takes no part in the checkpoint: nobody downstream may wait for its barrier (rule
+    /// 7).
     fn refuse(&mut self, checkpoint: CheckpointId, reason: AbortReason) {
         self.latest = self.latest.max(Some(checkpoint));
         self.outlet.broadcast(Element::Cancel(checkpoint), &mut self.outputs);

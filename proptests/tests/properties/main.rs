@@ -5,3 +5,4 @@ mod codec;
 mod coordinator;
 mod key_group;
 mod state;
+mod tidy;

@@ -22,7 +22,8 @@ proptest! {
         let mut table = Table::default();
         let mut map = BTreeMap::new();
         for (key, state) in writes {
-            let before = table.update(KeyHash::of(&key), &key, |_, slot| std::mem::replace(slot, state));
+            let hash = KeyHash::of(&key);
+            let before = table.update(hash, &key, |_, slot| std::mem::replace(slot, state));
             prop_assert_eq!(before, map.get(&key).copied());
             write(&mut map, key, state);
             prop_assert_eq!(table.len(), map.len());

@@ -51,7 +51,8 @@ impl Files {
         match self.inputs()? {
             [input] => Ok(input),
             inputs => Err(JobError::Input(format!(
-                "--input names {} files: the job reads one, since lines order what is equal in time",
+                "--input names {} files: the job reads one, since lines order what is equal in \
+                 time",
                 inputs.len()
             ))),
         }

@@ -13,7 +13,8 @@ use crate::reference::Reference;
 use crate::reference::running::RunningReference;
 use crate::workload::text;
 
-/// The sum of a key's values. It is kept wider than the values: no input is long enough to overflow it.
+/// The sum of a key's values. It is kept wider than the values: no input is long enough to overflow
+/// it.
 pub(crate) struct RollingSum;
 
 /// The amount to bill to a campaign, as wide as a sum and for the same reason.

@@ -1,5 +1,5 @@
-//! What a judge remembers of each attempt. Attempts overlap: a task that was declared dead may go on
-//! for a while beside its successor.
+//! What a judge remembers of each attempt. Attempts overlap: a task that was declared dead may go
+//! on for a while beside its successor.
 
 use cofferdam::id::AttemptId;
 

@@ -1,5 +1,5 @@
-//! C1, channel order: what is received on a channel within an attempt is a prefix of what was sent on
-//! it, with no gap, no repeat and nothing changed on the way.
+//! C1, channel order: what is received on a channel within an attempt is a prefix of what was sent
+//! on it, with no gap, no repeat and nothing changed on the way.
 //!
 //! The false alarm it avoids: records may be joined to a batch that is still under way, so that
 //! several sendings share one place on the channel; their numbers of records add up.

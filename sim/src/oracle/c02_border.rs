@@ -1,11 +1,11 @@
-//! C2, the border rule of asynchronous barrier snapshotting: a task takes its snapshot only when the
-//! barrier has come on every channel, and where barriers are aligned it processes nothing in between
-//! of a channel that has delivered its barrier.
+//! C2, the border rule of asynchronous barrier snapshotting: a task takes its snapshot only when
+//! the barrier has come on every channel, and where barriers are aligned it processes nothing in
+//! between of a channel that has delivered its barrier.
 //!
 //! The false alarms it avoids: a barrier that is stale, since a newer one or a cancel marker came
-//! before, holds nothing back; a newer barrier, a cancel marker and the coordinator's abort let go of
-//! what is held back, the last as soon as it is decided, since nobody sees when the task hears of it.
-//! A channel that has ended owes no barrier. Tracked barriers hold nothing back at all.
+//! before, holds nothing back; a newer barrier, a cancel marker and the coordinator's abort let go
+//! of what is held back, the last as soon as it is decided, since nobody sees when the task hears
+//! of it. A channel that has ended owes no barrier. Tracked barriers hold nothing back at all.
 
 use cofferdam::guarantee::Mechanism;
 use cofferdam::id::{ChannelId, CheckpointId, TaskId};

@@ -1,7 +1,7 @@
-//! C3, the consistent cut: in a complete checkpoint, what a task has received on a channel before its
-//! snapshot is what the sender has sent on it before its own. More is an orphan, which recovery makes
-//! a duplicate; less is a loss, since nobody will send it again. So a bad checkpoint is found out
-//! before any failure shows it.
+//! C3, the consistent cut: in a complete checkpoint, what a task has received on a channel before
+//! its snapshot is what the sender has sent on it before its own. More is an orphan, which recovery
+//! makes a duplicate; less is a loss, since nobody will send it again. So a bad checkpoint is found
+//! out before any failure shows it.
 //!
 //! Channels are first in first out, hence numbers of records are enough. Tracked barriers allow
 //! orphans: a finding, but no violation.

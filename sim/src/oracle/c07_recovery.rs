@@ -1,12 +1,12 @@
 //! C7, recovery: an attempt begins at the greatest complete checkpoint with exactly the state that
-//! was snapshotted for it, and nothing of an older attempt has an effect outside once a newer one has
-//! begun at the same place.
+//! was snapshotted for it, and nothing of an older attempt has an effect outside once a newer one
+//! has begun at the same place.
 //!
 //! The false alarms it avoids: a task that was declared dead may go on, taking records from its own
 //! attempt's channels; that has no effect. Until the newer attempt's task has started it may even
-//! write, for nobody could tell it from a task that is just slow; and it may commit what the restored
-//! checkpoint holds. A checkpoint whose coordinator died before saying that it is complete counts if
-//! an attempt begins there ([`Completions`]).
+//! write, for nobody could tell it from a task that is just slow; and it may commit what the
+//! restored checkpoint holds. A checkpoint whose coordinator died before saying that it is complete
+//! counts if an attempt begins there ([`Completions`]).
 
 use cofferdam::id::{AttemptId, CheckpointId, SubtaskIndex, TaskId, TransactionId, VertexId};
 use cofferdam::trace::TraceEvent;

@@ -1,12 +1,12 @@
 //! C10, delivery to the outside: how often a reader of committed data sees each row. A row that a
 //! record triggered is known by provenance, one that a timer fired by its value.
 //!
-//! The false alarms it avoids: rows of an idempotent sink replace each other, so seeing one again is
-//! no duplicate. A fired row has its reference's value only if the state behind it is right, so it is
-//! judged where the state claims to be exactly-once and the sink shows nothing but fired rows; and at
-//! most once, against what its own attempt had taken in. A sink that discards shows nothing, and the
-//! rows that it would have are in the expected number of each record: with such a sink nothing is
-//! called lost by provenance. Nothing is lost before the run has ended.
+//! The false alarms it avoids: rows of an idempotent sink replace each other, so seeing one again
+//! is no duplicate. A fired row has its reference's value only if the state behind it is right, so
+//! it is judged where the state claims to be exactly-once and the sink shows nothing but fired
+//! rows; and at most once, against what its own attempt had taken in. A sink that discards shows
+//! nothing, and the rows that it would have are in the expected number of each record: with such a
+//! sink nothing is called lost by provenance. Nothing is lost before the run has ended.
 
 use std::collections::BTreeMap;
 

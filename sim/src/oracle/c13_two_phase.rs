@@ -1,12 +1,12 @@
-//! C13, the two-phase sink: a transaction is prepared before its checkpoint is acknowledged, becomes
-//! visible only when a checkpoint that covers it is complete, and ends in exactly one way.
+//! C13, the two-phase sink: a transaction is prepared before its checkpoint is acknowledged,
+//! becomes visible only when a checkpoint that covers it is complete, and ends in exactly one way.
 //!
 //! A transaction belongs to the first checkpoint whose snapshot its sink takes after its first row.
 //! A complete checkpoint covers it if it is that one or a later one *of the same attempt*.
 //!
-//! The false alarms it avoids: a checkpoint that is aborted ends no transaction, the next one covers
-//! it as well; whoever restores a checkpoint may commit again, under a later attempt, what was
-//! committed before; and what no complete checkpoint covers may be rolled back although it was
+//! The false alarms it avoids: a checkpoint that is aborted ends no transaction, the next one
+//! covers it as well; whoever restores a checkpoint may commit again, under a later attempt, what
+//! was committed before; and what no complete checkpoint covers may be rolled back although it was
 //! prepared.
 
 use std::collections::BTreeMap;

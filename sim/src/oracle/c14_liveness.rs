@@ -1,5 +1,5 @@
-//! C14, liveness: once faults have stopped the job comes to its end; every checkpoint that begins is
-//! completed or aborted (L1); every failure is followed by another attempt or the end (L5).
+//! C14, liveness: once faults have stopped the job comes to its end; every checkpoint that begins
+//! is completed or aborted (L1); every failure is followed by another attempt or the end (L5).
 //!
 //! The false alarms it avoids: a checkpoint may stay without an outcome if its coordinator dies or
 //! the run ends; a task of an older attempt may die unnoticed.

@@ -1,8 +1,8 @@
 //! C13 and C3, durable before acknowledged: a task acknowledges a checkpoint only when its part is
 //! durable, and a checkpoint is complete only when every task of its attempt has acknowledged it.
 //!
-//! The false alarm it avoids: a checkpoint whose coordinator died is judged only if the next attempt
-//! begins there; until then nobody relies on it.
+//! The false alarm it avoids: a checkpoint whose coordinator died is judged only if the next
+//! attempt begins there; until then nobody relies on it.
 
 use cofferdam::id::{CheckpointId, TaskId};
 use cofferdam::trace::TraceEvent;

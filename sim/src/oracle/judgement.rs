@@ -106,8 +106,8 @@ fn verdict(facts: &Facts<'_>, findings: &[Finding], subject: Subject) -> Verdict
     }
 }
 
-/// A run without an end has shown no more than that nothing is there too often; a value that is wrong
-/// keeps no level.
+/// A run without an end has shown no more than that nothing is there too often; a value that is
+/// wrong keeps no level.
 fn level(facts: &Facts<'_>, findings: &[Finding], subject: Subject) -> Level {
     let of_subject = || findings.iter().filter(|finding| finding.subject == subject);
     let has = |anomaly| of_subject().any(|finding| finding.anomaly == anomaly);

@@ -1,6 +1,6 @@
 //! The judges. Each looks at what can be seen of a run from outside, one property a file, and knows
-//! neither machines nor the world: a judge must not share a bug with the judged. What has to be known
-//! about the job comes as plain data in [`Facts`].
+//! neither machines nor the world: a judge must not share a bug with the judged. What has to be
+//! known about the job comes as plain data in [`Facts`].
 
 #![expect(
     clippy::wildcard_enum_match_arm,
@@ -88,7 +88,8 @@ pub struct Facts<'a> {
 
 /// The state of a job at its end.
 pub struct StateFacts<'a> {
-    /// What each attempt had taken into its state when it ended, the last one at the end of the run.
+    /// What each attempt had taken into its state when it ended, the last one at the end of the
+    /// run.
     pub incarnations: &'a [(AttemptId, Vec<AppliedFact>)],
     /// The cells, by operator and encoded key.
     pub cells: &'a BTreeMap<(String, Vec<u8>), Vec<u8>>,
@@ -120,8 +121,8 @@ pub struct SinkFacts<'a> {
     pub expected: &'a BTreeMap<Vec<u8>, u64>,
     /// The reference's last row of each key, for the whole input.
     pub expected_table: &'a BTreeMap<Vec<u8>, Vec<u8>>,
-    /// How often the reference has each row for just what one attempt has taken in, by attempt; only
-    /// for at-most-once, and empty if the reference can not say.
+    /// How often the reference has each row for just what one attempt has taken in, by attempt;
+    /// only for at-most-once, and empty if the reference can not say.
     pub expected_of_attempt: &'a BTreeMap<AttemptId, BTreeMap<Vec<u8>, u64>>,
 }
 

@@ -1,5 +1,5 @@
-//! Hand-made traces for the judges' own tests: two sources, tasks 0 and 1, feed task 2 by channels 0
-//! and 1.
+//! Hand-made traces for the judges' own tests: two sources, tasks 0 and 1, feed task 2 by channels
+//! 0 and 1.
 
 use std::collections::BTreeMap;
 

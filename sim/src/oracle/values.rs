@@ -1,9 +1,10 @@
-//! C10 in its value form: the state and the output have the values that the records give. Provenance
-//! can be right while a value is wrong, and the reverse where writing again changes nothing.
+//! C10 in its value form: the state and the output have the values that the records give.
+//! Provenance can be right while a value is wrong, and the reverse where writing again changes
+//! nothing.
 //!
 //! The false alarms it avoids: values are compared only when the run has ended. Below exactly-once
-//! the whole input does not say what the values have to be: state is then compared with what its last
-//! incarnation has taken in, if the reference can say that, and the output is not.
+//! the whole input does not say what the values have to be: state is then compared with what its
+//! last incarnation has taken in, if the reference can say that, and the output is not.
 
 use std::collections::BTreeMap;
 

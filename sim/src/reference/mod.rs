@@ -1,6 +1,6 @@
-//! Sequential references: what a job must come to, computed one record after the other in plain code
-//! that shares nothing with the operators but the types of rows and state and their encoding. They
-//! know neither tasks nor channels nor failures.
+//! Sequential references: what a job must come to, computed one record after the other in plain
+//! code that shares nothing with the operators but the types of rows and state and their encoding.
+//! They know neither tasks nor channels nor failures.
 
 pub(crate) mod random_graph;
 pub(crate) mod running;
@@ -25,11 +25,13 @@ pub struct Effects {
 /// What a job comes to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Keyed state at the end, by operator uid and encoded key. A cell whose state is gone is absent.
+    /// Keyed state at the end, by operator uid and encoded key. A cell whose state is gone is
+    /// absent.
     pub cells: BTreeMap<(String, Vec<u8>), Vec<u8>>,
     /// How often each encoded row is emitted, by sink uid.
     pub outputs: BTreeMap<(String, Vec<u8>), u64>,
-    /// What idempotent sinks show at the end: the last encoded row, by sink uid and encoded row key.
+    /// What idempotent sinks show at the end: the last encoded row, by sink uid and encoded row
+    /// key.
     pub tables: BTreeMap<(String, Vec<u8>), Vec<u8>>,
 }
 

@@ -18,8 +18,8 @@ pub(crate) enum Emits {
     AtTheEnd,
 }
 
-/// For each record the keys that it touches, each with what it brings; and the rule by which a key's
-/// value goes on.
+/// For each record the keys that it touches, each with what it brings; and the rule by which a
+/// key's value goes on.
 pub(crate) struct RunningReference<K, G, V, R> {
     records: Vec<Vec<(K, G)>>,
     next: fn(Option<&V>, &G) -> V,

@@ -90,7 +90,8 @@ impl Reference for SmokeAlarmReference {
 mod tests {
     use super::*;
 
-    /// Rows as text, for readings (time in ms, temperature, smoke) of one sensor, hot above 40, within 10 ms.
+    /// Rows as text, for readings (time in ms, temperature, smoke) of one sensor, hot above 40,
+    /// within 10 ms.
     fn verdicts(readings: &[(i64, f64, bool)]) -> Vec<String> {
         let reading = |(offset, (at, temperature, smoke)): (u64, &(i64, f64, bool))| Reading {
             sensor: "s".to_owned(),

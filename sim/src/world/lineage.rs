@@ -1,5 +1,5 @@
-//! Where records come from: a shadow beside the engine's records, kept by the driver alone. A call of
-//! a machine with one record names that record, the cell it touches and what it emits.
+//! Where records come from: a shadow beside the engine's records, kept by the driver alone. A call
+//! of a machine with one record names that record, the cell it touches and what it emits.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -213,8 +213,8 @@ impl World {
         world
     }
 
-    /// A copy that goes its own way. Shares what it can: keyed state is copied only where one of the
-    /// two changes it.
+    /// A copy that goes its own way. Shares what it can: keyed state is copied only where one of
+    /// the two changes it.
     pub fn fork(&mut self) -> Self {
         for slot in self.slots.iter_mut().chain(&mut self.zombies) {
             if let Life::Live(task) = &mut slot.life {

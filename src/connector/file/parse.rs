@@ -7,8 +7,8 @@ use serde::de::DeserializeOwned;
 
 use crate::element::Record;
 
-/// Makes records of lines. A closure `Fn(u64, &str) -> Result<Option<T>, String>` is one: it gets the
-/// line's number, from 0, and the line without its end.
+/// Makes records of lines. A closure `Fn(u64, &str) -> Result<Option<T>, String>` is one: it gets
+/// the line's number, from 0, and the line without its end.
 pub trait LineParser: Clone + Send + 'static {
     /// The records.
     type Record: Record;
@@ -43,8 +43,8 @@ where
     }
 }
 
-/// Rows of CSV under a header line; the columns asked for are found by name. Fields may be quoted, but
-/// hold no line ends: a file must be cut on line bounds. Blank lines are skipped.
+/// Rows of CSV under a header line; the columns asked for are found by name. Fields may be quoted,
+/// but hold no line ends: a file must be cut on line bounds. Blank lines are skipped.
 #[derive(Clone)]
 pub struct CsvRows<const N: usize, F> {
     columns: [Arc<str>; N],

@@ -11,8 +11,8 @@ use crate::operator::sink::{Sink, SinkError, SinkPlace};
 
 /// Appends lines to `part-<attempt>-<subtask>.ndjson` in a folder, one write for a batch.
 ///
-/// A crash can tear the last line. When a later attempt opens, the torn last lines of this subtask's
-/// earlier files are cut, so that every line that stays is whole.
+/// A crash can tear the last line. When a later attempt opens, the torn last lines of this
+/// subtask's earlier files are cut, so that every line that stays is whole.
 pub struct PlainFileSink<T> {
     folder: PathBuf,
     write_line: WriteLine<T>,

@@ -1,6 +1,6 @@
-//! Lines of files. At the first start the files, one behind the other, are cut into contiguous parts of
-//! about equal length on line bounds; a part can reach over several files. One pass over the bytes
-//! counts lines, so that each part knows the numbers of its own.
+//! Lines of files. At the first start the files, one behind the other, are cut into contiguous
+//! parts of about equal length on line bounds; a part can reach over several files. One pass over
+//! the bytes counts lines, so that each part knows the numbers of its own.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
@@ -14,8 +14,8 @@ use crate::operator::source::{Fetch, Source, SourceError};
 
 /// A source of the lines of files, made into records by a parser.
 ///
-/// Lines end in `\n` or `\r\n`; a last line without an end counts. What is appended to the files after
-/// the first start is not read.
+/// Lines end in `\n` or `\r\n`; a last line without an end counts. What is appended to the files
+/// after the first start is not read.
 pub struct LineSource<P> {
     files: Arc<[PathBuf]>,
     parser: P,
@@ -90,8 +90,8 @@ impl<P: LineParser> LineSource<P> {
         Ok(())
     }
 
-    /// Opens the file of the cursor unless it is open there, and moves on to the next file at the end
-    /// of one. False at the end of the part.
+    /// Opens the file of the cursor unless it is open there, and moves on to the next file at the
+    /// end of one. False at the end of the part.
     fn open(&mut self, span: &mut Span) -> Result<bool, SourceError> {
         loop {
             if (span.file, span.byte) >= (span.end_file, span.end_byte) {
@@ -206,8 +206,8 @@ struct LineStart {
     byte: u64,
 }
 
-/// For each target, in order: number and place of the first line that begins there or later; the end
-/// of the file if there is none.
+/// For each target, in order: number and place of the first line that begins there or later; the
+/// end of the file if there is none.
 fn line_starts(path: &Path, targets: &[u64]) -> io::Result<Vec<(u64, u64)>> {
     let mut starts = Vec::with_capacity(targets.len());
     let mut reader = BufReader::with_capacity(BUFFER_BYTES, File::open(path)?);

@@ -14,7 +14,8 @@ use crate::operator::sink::{Sink, SinkError, SinkPlace};
 /// Keeps the latest line of each key and replaces `part-<subtask>.ndjson` in a folder as a whole at
 /// each flush. The lines stand in the order of their keys.
 ///
-/// Keys that an attempt does not touch stay as earlier ones left them: the file is read at the start.
+/// Keys that an attempt does not touch stay as earlier ones left them: the file is read at the
+/// start.
 pub struct TableFileSink<T> {
     folder: PathBuf,
     format: TableFormat<T>,

@@ -3,8 +3,8 @@
 //! .part-S-A-N.inprogress --prepare: flush, sync, rename--> .part-S-A-N.pending
 //!                                          --commit: rename, sync folder--> part-S-A-N.ndjson
 //! ```
-//! S is the subtask, A the attempt, N the how-manieth transaction of the two. Attempt numbers grow over
-//! restarts of the process, so that no name comes twice.
+//! S is the subtask, A the attempt, N the how-manieth transaction of the two. Attempt numbers grow
+//! over restarts of the process, so that no name comes twice.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};

@@ -40,7 +40,8 @@ impl BuiltinJob for SmokeAlarm {
     }
 
     fn about(&self) -> &'static str {
-        "raises an alarm when smoke follows heat in time, for CSV rows sensor,time_s,temperature,smoke"
+        "raises an alarm when smoke follows heat in time, for CSV rows \
+         sensor,time_s,temperature,smoke"
     }
 
     fn parameters(&self) -> &'static [Parameter] {
@@ -155,8 +156,8 @@ impl<'a> Disorder<'a> {
             let behind = self.latest.as_millis() - at.as_millis();
             if behind > self.allowed_ms {
                 return Err(JobError::Input(format!(
-                    "{}, line {}: the reading of {sensor} at {at} s comes {behind} ms after a later \
-                     one, --disorder allows {} ms",
+                    "{}, line {}: the reading of {sensor} at {at} s comes {behind} ms after a \
+                     later one, --disorder allows {} ms",
                     self.input,
                     offset + 1,
                     self.allowed_ms
