@@ -1,0 +1,190 @@
+//! What `suite` and `replay` share: the flags that shape simulated runs, and the commands that name
+//! one of them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::{Args, ValueEnum};
+use cofferdam::guarantee::{Claim, Level};
+
+use crate::cli::exit::Failure;
+use crate::cli::output::command_line;
+use crate::cli::values::positive_size;
+use crate::options::FaultProfile;
+use crate::run::{self, Mode, RECORDS_DEFAULT};
+
+/// The flags.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Simulation")]
+pub(crate) struct SimulationArgs {
+    /// Take the records from a file and not from the seed
+    #[arg(long, value_name = "FILE")]
+    input: Option<PathBuf>,
+    /// Source records in each run
+    #[arg(long, value_name = "N", value_parser = positive_size, default_value_t = RECORDS_DEFAULT)]
+    records: usize,
+    /// Which faults there are: none, kinds drawn from the seed, or every kind
+    #[arg(long, value_enum, default_value_t = Faults::Default)]
+    faults: Faults,
+    /// The claim to judge by: LEVEL, or state=LEVEL,output=LEVEL [default: what follows from the job]
+    #[arg(long, value_name = "CLAIM", value_parser = claim)]
+    claim: Option<ClaimArg>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Faults {
+    None,
+    Default,
+    Full,
+}
+
+/// A claim as it is typed: what is not named follows from the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ClaimArg {
+    state: Option<Level>,
+    output: Option<Level>,
+}
+
+impl SimulationArgs {
+    /// Whether everything is left at its default.
+    pub(crate) fn is_default(&self) -> bool {
+        self.input.is_none()
+            && self.records == RECORDS_DEFAULT
+            && self.faults == Faults::Default
+            && self.claim.is_none()
+    }
+
+    /// The input's lines, if a file was given.
+    pub(crate) fn lines(&self) -> Result<Option<Arc<[String]>>, Failure> {
+        self.input.as_deref().map(read_lines).transpose()
+    }
+
+    /// Puts the flags into a mode. `inferred` is the claim that follows from the job.
+    pub(crate) fn apply(&self, mode: &mut Mode, lines: Option<Arc<[String]>>, inferred: Claim) {
+        mode.records = self.records;
+        mode.lines = lines;
+        mode.faults = match self.faults {
+            Faults::None => FaultProfile::None,
+            Faults::Default => FaultProfile::Default,
+            Faults::Full => FaultProfile::Full,
+        };
+        mode.claim = self.claim.map(|claim| claim.over(inferred));
+    }
+
+    /// Whether nothing is to go wrong.
+    pub(crate) fn is_without_faults(&self) -> bool {
+        self.faults == Faults::None
+    }
+
+    /// The command that replays one seed of a row with these flags.
+    pub(crate) fn replay_command(&self, job: &str, mode: &run::Mode, seed: u64) -> String {
+        command_line(self.replay_words(job, mode, seed))
+    }
+
+    /// The words of that command.
+    pub(crate) fn replay_words(&self, job: &str, mode: &run::Mode, seed: u64) -> Vec<String> {
+        let mut words: Vec<String> = ["replay", "--job", job].map(str::to_owned).to_vec();
+        words.extend(["--guarantee".to_owned(), mode.guarantee.to_string()]);
+        words.extend(["--mechanism".to_owned(), mode.mechanism.to_string()]);
+        words.extend(["--sink".to_owned(), mode.sink.to_string()]);
+        if let Some(claim) = self.claim {
+            words.extend(["--claim".to_owned(), claim.text()]);
+        }
+        if let Some(input) = &self.input {
+            words.extend(["--input".to_owned(), input.display().to_string()]);
+        }
+        if self.records != RECORDS_DEFAULT {
+            words.extend(["--records".to_owned(), self.records.to_string()]);
+        }
+        match self.faults {
+            Faults::Default => {}
+            Faults::None => words.extend(["--faults".to_owned(), "none".to_owned()]),
+            Faults::Full => words.extend(["--faults".to_owned(), "full".to_owned()]),
+        }
+        words.extend(["--seed".to_owned(), seed.to_string()]);
+        words
+    }
+}
+
+impl ClaimArg {
+    pub(crate) fn over(self, inferred: Claim) -> Claim {
+        Claim {
+            state: self.state.unwrap_or(inferred.state),
+            // A job whose sinks show nothing has no output to make claims about.
+            output: inferred.output.map(|level| self.output.unwrap_or(level)),
+        }
+    }
+
+    fn text(self) -> String {
+        match (self.state, self.output) {
+            (Some(state), Some(output)) if state == output => state.to_string(),
+            (state, output) => {
+                let state = state.map(|level| format!("state={level}"));
+                let output = output.map(|level| format!("output={level}"));
+                state.into_iter().chain(output).collect::<Vec<_>>().join(",")
+            }
+        }
+    }
+}
+
+fn claim(text: &str) -> Result<ClaimArg, String> {
+    let level = |word: &str| word.parse::<Level>().map_err(|error| error.to_string());
+    if !text.contains('=') {
+        let level = Some(level(text)?);
+        return Ok(ClaimArg { state: level, output: level });
+    }
+    let mut claim = ClaimArg { state: None, output: None };
+    for part in text.split(',') {
+        match part.split_once('=') {
+            Some(("state", word)) => claim.state = Some(level(word)?),
+            Some(("output", word)) => claim.output = Some(level(word)?),
+            Some(_) | None => {
+                return Err(format!("'{part}' is neither state=LEVEL nor output=LEVEL"));
+            }
+        }
+    }
+    Ok(claim)
+}
+
+/// The lines of a text file.
+fn read_lines(path: &Path) -> Result<Arc<[String]>, Failure> {
+    let input = |text: String| Failure::input(format!("--input {}: {text}", path.display()));
+    let bytes = fs::read(path).map_err(|error| input(error.to_string()))?;
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = 1 + valid.iter().filter(|byte| **byte == b'\n').count();
+        input(format!("line {line} is not UTF-8"))
+    })?;
+    if text.is_empty() {
+        return Err(input("it is empty".to_owned()));
+    }
+    Ok(text.lines().map(str::to_owned).collect())
+}
+
+/// What built this program: for scenario files, whose replay warns of another build.
+pub(crate) fn build() -> String {
+    format!(
+        "{} {} {}",
+        env!("CARGO_PKG_VERSION"),
+        env!("COFFERDAM_REVISION"),
+        env!("COFFERDAM_RUSTC")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_is_one_level_or_one_for_each_side() {
+        let inferred = Claim { state: Level::ExactlyOnce, output: Some(Level::AtLeastOnce) };
+        let both = claim("at-most-once").unwrap().over(inferred);
+        assert_eq!(both.output, Some(Level::AtMostOnce));
+        let output = claim("output=exactly-once").unwrap();
+        assert_eq!(output.over(inferred).state, Level::ExactlyOnce);
+        assert_eq!(output.text(), "output=exactly-once");
+        assert!(claim("exactly-twice").unwrap_err().contains("exactly-twice"));
+        assert!(claim("sink=none").unwrap_err().contains("state=LEVEL"));
+    }
+}
