@@ -33,15 +33,15 @@ pub struct Judgement {
     /// The level that the output has shown.
     pub output_level: Option<Level>,
     /// How many records and fired rows are lost, allowed or not, in the state or the output.
-    pub lost: u64,
+    pub lost: usize,
     /// As many are there too often.
-    pub duplicated: u64,
+    pub duplicated: usize,
     /// How many cells and rows have a wrong value.
-    pub wrong: u64,
+    pub wrong: usize,
     /// How many rows nothing explains.
-    pub unexpected: u64,
-    /// 1 if the run did not come to its end, else 0.
-    pub stuck: u64,
+    pub unexpected: usize,
+    /// The run did not come to its end.
+    pub stuck: bool,
 }
 
 /// Asks every judge.
@@ -55,9 +55,9 @@ pub fn judge(facts: &Facts<'_>) -> Judgement {
         output_level: facts.output_claim.map(|_| level(facts, &findings, Subject::Output)),
         lost: subjects(of(Anomaly::Lost)),
         duplicated: subjects(of(Anomaly::Duplicated)),
-        wrong: of(Anomaly::Wrong).count() as u64,
-        unexpected: of(Anomaly::Unexpected).count() as u64,
-        stuck: u64::from(!facts.is_finished),
+        wrong: of(Anomaly::Wrong).count(),
+        unexpected: of(Anomaly::Unexpected).count(),
+        stuck: !facts.is_finished,
         findings,
     }
 }
@@ -117,7 +117,7 @@ fn level(facts: &Facts<'_>, findings: &[Finding], subject: Subject) -> Level {
 }
 
 /// How many records, and rows without one, findings are about.
-fn subjects<'a>(findings: impl Iterator<Item = &'a Finding>) -> u64 {
+fn subjects<'a>(findings: impl Iterator<Item = &'a Finding>) -> usize {
     let mut records: BTreeSet<RecordId> = BTreeSet::new();
     let mut fired = 0;
     for finding in findings {
@@ -128,7 +128,7 @@ fn subjects<'a>(findings: impl Iterator<Item = &'a Finding>) -> u64 {
             None => fired += 1,
         }
     }
-    records.len() as u64 + fired
+    records.len() + fired
 }
 
 #[cfg(test)]
@@ -151,7 +151,7 @@ mod tests {
         let state = StateFacts { incarnations: &incarnations, ..facts.state };
         let facts = Facts { state, records: &records, ..facts };
         let judgement = judge(&facts);
-        assert_eq!((judgement.lost, judgement.duplicated, judgement.stuck), (1, 1, 0));
+        assert_eq!((judgement.lost, judgement.duplicated, judgement.stuck), (1, 1, false));
         assert_eq!(judgement.state_level, Level::None);
         assert_eq!(judgement.state, Verdict::Violated);
         assert_eq!(
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn a_run_without_an_end_keeps_no_claim() {
         let judgement = judge(&Facts { is_finished: false, ..facts(&[]) });
-        assert_eq!((judgement.stuck, judgement.lost), (1, 0));
+        assert_eq!((judgement.stuck, judgement.lost), (true, 0));
         assert_eq!(
             (judgement.state, judgement.output),
             (Verdict::Violated, Some(Verdict::Violated))

@@ -92,13 +92,16 @@ pub struct StateFacts<'a> {
     /// run.
     pub incarnations: &'a [(AttemptId, Vec<AppliedFact>)],
     /// The cells, by operator and encoded key.
-    pub cells: &'a BTreeMap<(String, Vec<u8>), Vec<u8>>,
+    pub cells: &'a Cells,
     /// The cells of the reference for the whole input.
-    pub expected: &'a BTreeMap<(String, Vec<u8>), Vec<u8>>,
+    pub expected: &'a Cells,
     /// The cells of the reference for just what the last incarnation has taken in; none if the
     /// reference can not say.
-    pub expected_of_applied: Option<&'a BTreeMap<(String, Vec<u8>), Vec<u8>>>,
+    pub expected_of_applied: Option<&'a Cells>,
 }
+
+/// Encoded values by operator and encoded key.
+pub type Cells = BTreeMap<(String, Vec<u8>), Vec<u8>>;
 
 /// A record that was taken into a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,8 +1,6 @@
 //! Hand-made traces for the judges' own tests: two sources, tasks 0 and 1, feed task 2 by channels
 //! 0 and 1.
 
-use std::collections::BTreeMap;
-
 use cofferdam::guarantee::{Level, Mechanism};
 use cofferdam::id::{
     AttemptId, ChannelId, CheckpointId, SubtaskIndex, TaskId, TransactionId, VertexId,
@@ -10,7 +8,7 @@ use cofferdam::id::{
 use cofferdam::time::Instant;
 use cofferdam::trace::{Carried, Origin, RecordId, TraceEvent, Traced};
 
-use super::{Facts, Oracle, StateFacts};
+use super::{Cells, Facts, Oracle, StateFacts};
 
 /// Facts that every judge is content with, but for the trace.
 pub(super) fn facts(trace: &[Traced]) -> Facts<'_> {
@@ -144,7 +142,7 @@ pub(super) fn record(offset: u64) -> RecordId {
     RecordId { source: 0, offset }
 }
 
-pub(super) static NO_CELLS: BTreeMap<(String, Vec<u8>), Vec<u8>> = BTreeMap::new();
+pub(super) static NO_CELLS: Cells = Cells::new();
 
 const CHANNELS: &[(TaskId, TaskId)] =
     &[(TaskId::new(0), TaskId::new(2)), (TaskId::new(1), TaskId::new(2))];

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use cofferdam::guarantee::{Level, SinkContract};
 
 use super::delivery::count_rows;
-use super::{Anomaly, Facts, Finding, Oracle, SinkFacts, Subject};
+use super::{Anomaly, Cells, Facts, Finding, Oracle, SinkFacts, Subject};
 
 /// The judge.
 pub(super) const ORACLE: Oracle = Oracle {
@@ -19,8 +19,6 @@ pub(super) const ORACLE: Oracle = Oracle {
     property: "C10, value form: state and output are what the reference makes of the input",
     judge,
 };
-
-type Cells = BTreeMap<(String, Vec<u8>), Vec<u8>>;
 
 fn judge(facts: &Facts<'_>) -> Vec<Finding> {
     if !facts.is_finished {
