@@ -13,8 +13,11 @@ mod graph;
 mod jobs;
 mod mode;
 mod output;
+mod replay;
 mod run;
 mod signals;
+mod simulated;
+mod suite;
 mod torture;
 mod values;
 
@@ -43,6 +46,8 @@ enum Command {
     Analyze(analyze::AnalyzeArgs),
     Run(run::RunArgs),
     Torture(torture::TortureArgs),
+    Suite(suite::SuiteArgs),
+    Replay(replay::ReplayArgs),
 }
 
 impl Command {
@@ -52,6 +57,8 @@ impl Command {
             Self::Analyze(args) => analyze::analyze(args, console),
             Self::Run(args) => run::run(args, console),
             Self::Torture(args) => torture::torture(args, console),
+            Self::Suite(args) => suite::suite(args, console),
+            Self::Replay(args) => replay::replay(args, console),
         }
     }
 }

@@ -14,10 +14,21 @@ use crate::cli::exit::Failure;
 use crate::cli::values::{interval, positive_size, word};
 use crate::jobs::{BuiltinJob, CaseData, JobError, Parameters, Setup, Shape};
 
-/// The flags.
+/// The flags of a mode that runs with a given parallelism.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Mode")]
 pub(crate) struct ModeArgs {
+    #[command(flatten)]
+    level: LevelArgs,
+    /// Subtasks of each operator
+    #[arg(long, value_name = "N", value_parser = positive_size, default_value = "2")]
+    pub(crate) parallelism: usize,
+}
+
+/// The flags of a mode.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Mode")]
+pub(crate) struct LevelArgs {
     /// How often each source record may count
     #[arg(long, value_name = "LEVEL", value_parser = word::<Guarantee>(), default_value = "exactly-once")]
     guarantee: Guarantee,
@@ -27,9 +38,6 @@ pub(crate) struct ModeArgs {
     /// What the sinks promise about their writes [default: two-phase for exactly-once, else plain]
     #[arg(long, value_parser = word::<SinkContract>())]
     sink: Option<SinkContract>,
-    /// Subtasks of each operator
-    #[arg(long, value_name = "N", value_parser = positive_size, default_value = "2")]
-    pub(crate) parallelism: usize,
 }
 
 /// When checkpoints are taken and where they go.
@@ -78,6 +86,13 @@ pub(crate) struct Mode {
 }
 
 impl ModeArgs {
+    /// As [`LevelArgs::mode`].
+    pub(crate) fn mode(&self, command: &str) -> Result<Mode, Failure> {
+        self.level.mode(command)
+    }
+}
+
+impl LevelArgs {
     /// The mode, with the defaults of the guarantee; `command` is the one that asks.
     pub(crate) fn mode(&self, command: &str) -> Result<Mode, Failure> {
         let guarantee = self.guarantee;

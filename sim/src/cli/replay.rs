@@ -5,17 +5,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use cofferdam::guarantee::{Claim, Level};
+use cofferdam::guarantee::Level;
 use serde::Serialize;
 
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::mode::{Mode, ModeArgs, sample};
+use crate::cli::mode::{LevelArgs, Mode, sample};
 use crate::cli::output::{Console, own_command_line};
 use crate::cli::simulated::{SimulationArgs, build};
 use crate::cli::suite::subject_word;
 use crate::cli::values::{find_job, positive, seed};
+use crate::decide::Divergence;
 use crate::jobs::{BuiltinJob, Parameters};
-use crate::oracle::{Anomaly, Finding, Judgement, Verdict};
+use crate::oracle::{Anomaly, Verdict};
 use crate::run::{self, Report, Run, Script};
 use crate::scenario::{ClaimText, Scenario, Seed, VERSION, subject_name};
 use crate::story;
@@ -33,7 +34,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "S", value_parser = seed, requires = "job")]
     seed: Option<u64>,
     #[command(flatten)]
-    mode: SimulatedModeArgs,
+    level: LevelArgs,
     #[command(flatten)]
     simulation: SimulationArgs,
     /// Print every event, a line each
@@ -48,4 +49,310 @@ pub(crate) struct ReplayArgs {
     /// Fail if a decision of the scenario no longer applies
     #[arg(long)]
     strict: bool,
+}
+
+/// The run, for scripts.
+#[derive(Serialize)]
+struct Out<'a> {
+    schema: &'static str,
+    job: &'a str,
+    #[serde(flatten)]
+    mode: Mode,
+    seed: u64,
+    events: u64,
+    trace_hash: String,
+    state_hash: String,
+    output_hash: String,
+    state_verdict: String,
+    output_verdict: Option<String>,
+    state_level: Level,
+    output_level: Option<Level>,
+    lost: usize,
+    duplicated: usize,
+    unexpected: usize,
+    wrong: usize,
+    stuck: bool,
+    diverged: Vec<String>,
+    violation: Option<ViolationOut>,
+}
+
+/// What broke the claim.
+#[derive(Serialize)]
+struct ViolationOut {
+    what: &'static str,
+    r#where: &'static str,
+    record: Option<RecordOut>,
+    why: String,
+    oracle: &'static str,
+    /// The first rule of the protocol that was broken, if one was.
+    rule: Option<String>,
+}
+
+#[derive(Serialize)]
+struct RecordOut {
+    source: u32,
+    offset: u64,
+    text: String,
+}
+
+#[derive(Serialize)]
+struct EventOut {
+    event: String,
+}
+
+/// What is to be run.
+struct Plan {
+    job: &'static dyn BuiltinJob,
+    mode: run::Mode,
+    seed: u64,
+    script: Option<Script>,
+    /// Names of a scenario that nothing has here.
+    unknown: Vec<String>,
+    /// What the scenario says about the run that it was written from.
+    written: Option<(Option<String>, Option<String>)>,
+}
+
+pub(crate) fn replay(args: &ReplayArgs, console: &Console) -> Result<Exit, Failure> {
+    let plan = match &args.scenario {
+        Some(path) => of_scenario(path)?,
+        None => of_seed(args)?,
+    };
+    console.note(format!("seed {} of {}, {}", plan.seed, plan.job.name(), mode_of(&plan.mode)));
+    let mut run = Run::new(&plan.job, &plan.mode, plan.seed, plan.script.clone(), false)?;
+    if args.options {
+        console.say(run.world().plan().options.to_string());
+    }
+    if let Some(until) = args.until {
+        while run.world().events() < until && run.world_mut().step() {}
+        print_trace(&run, console);
+        console.note(format!("stopped after {} events, nothing is judged", run.world().events()));
+        return Ok(Exit::Unknown);
+    }
+    let report = run.finish();
+    if args.trace {
+        print_trace(&run, console);
+    }
+    let diverged = diverged(&plan, &run, &report.diverged);
+    tell(&plan, &run, &report, &diverged, console);
+    Ok(exit_of(args, &plan, &report, &diverged, console))
+}
+
+/// The scenario of a run that is drawn from a seed, with all its decisions.
+pub(crate) fn scenario_of(
+    job: &'static dyn BuiltinJob,
+    mode: &run::Mode,
+    seed: u64,
+) -> Result<Scenario, Failure> {
+    let mut run = Run::new(&job, mode, seed, None, true)?;
+    let report = run.finish();
+    let mut scenario = Scenario {
+        version: VERSION,
+        job: job.name().to_owned(),
+        guarantee: mode.guarantee,
+        mechanism: Some(mode.mechanism),
+        sink: Some(mode.sink),
+        seed: Seed(seed),
+        build: Some(build()),
+        trace_hash: Some(hash_text(report.trace_hash)),
+        claim: mode.claim.map(|claim| ClaimText { state: claim.state, output: claim.output }),
+        parameters: mode.parameters.changed(job),
+        lines: mode.lines.as_ref().map(|lines| lines.to_vec()),
+        options: None,
+        records: Vec::new(),
+        faults: None,
+        decisions: None,
+    };
+    scenario.take_from(&run);
+    Ok(scenario)
+}
+
+/// A hash as it is printed.
+pub(crate) fn hash_text(hash: u64) -> String {
+    format!("{hash:016x}")
+}
+
+fn of_seed(args: &ReplayArgs) -> Result<Plan, Failure> {
+    let (Some(name), Some(seed)) = (&args.job, args.seed) else {
+        return Err(Failure::usage("replay", "give a scenario file, or --job and --seed"));
+    };
+    let job = find_job("replay", name)?;
+    let Mode { guarantee, mechanism, sink } = args.level.mode("replay")?;
+    let parameters = Parameters::of(job);
+    let of_mode = Mode { guarantee, mechanism, sink };
+    let inferred = sample(job, &of_mode.setup(2, parameters.clone()), 0)?.claim().claim();
+    let mut mode = run::Mode { mechanism, sink, ..run::Mode::of(guarantee, parameters) };
+    args.simulation.apply(&mut mode, args.simulation.lines()?, inferred);
+    Ok(Plan { job, mode, seed, script: None, unknown: Vec::new(), written: None })
+}
+
+fn of_scenario(path: &Path) -> Result<Plan, Failure> {
+    let wrong = |text: String| Failure::input(format!("{}: {text}", path.display()));
+    let bytes = fs::read(path).map_err(|error| wrong(error.to_string()))?;
+    let text = String::from_utf8(bytes).map_err(|_| wrong("not UTF-8 text".to_owned()))?;
+    let scenario = Scenario::parse(&text).map_err(|error| wrong(error.to_string()))?;
+    let job = crate::jobs::find(&scenario.job)
+        .ok_or_else(|| wrong(format!("no job '{}' is built in", scenario.job)))?;
+    let given = scenario.parameters.iter().map(|(flag, value)| (flag.as_str(), value.as_str()));
+    let parameters = Parameters::given(job, given).map_err(|error| wrong(error.to_string()))?;
+    let guarantee = scenario.guarantee;
+    let mut mode = run::Mode::of(guarantee, parameters);
+    mode.mechanism = scenario.mechanism.unwrap_or(mode.mechanism);
+    mode.sink = scenario.sink.unwrap_or(mode.sink);
+    mode.claim = scenario.claim();
+    mode.lines = scenario.lines.clone().map(Arc::from);
+    mode.records = scenario.options.as_ref().map_or(mode.records, |options| options.records);
+    let seed = scenario.seed.0;
+    let drawn = Run::new(&job, &mode, seed, options_only(&scenario), false)?;
+    let script = scenario.script(drawn.case().job.graph());
+    let script = script.map_err(|error| wrong(error.to_string()))?;
+    let (script, unknown) = script.map_or((None, Vec::new()), |(s, unknown)| (Some(s), unknown));
+    let written = Some((scenario.build, scenario.trace_hash));
+    Ok(Plan { job, mode, seed, script, unknown, written })
+}
+
+/// The scenario's options alone: they shape the graph that gives its names a meaning.
+fn options_only(scenario: &Scenario) -> Option<Script> {
+    let options = scenario.options.clone()?;
+    Some(Script { options, faults: Vec::new(), decisions: Default::default() })
+}
+
+fn mode_of(mode: &run::Mode) -> Mode {
+    Mode { guarantee: mode.guarantee, mechanism: mode.mechanism, sink: mode.sink }
+}
+
+fn print_trace(run: &Run, console: &Console) {
+    let graph = run.case().job.graph();
+    for traced in run.world().trace().iter() {
+        let event = story::line(traced, graph);
+        if console.is_json() { console.row(&EventOut { event }) } else { console.say(event) }
+    }
+}
+
+/// The decisions that did not apply, in words.
+fn diverged(plan: &Plan, run: &Run, diverged: &[Divergence]) -> Vec<String> {
+    let graph = run.case().job.graph();
+    let decisions = diverged.iter().map(|divergence| {
+        let Divergence { choice, subject, occurrence } = *divergence;
+        let subject = subject_name(choice, subject, graph);
+        format!("{} of {subject}, occurrence {}", story::word(choice), occurrence + 1)
+    });
+    plan.unknown.iter().cloned().chain(decisions).collect()
+}
+
+fn violation(run: &Run, report: &Report) -> Option<ViolationOut> {
+    let finding = report.judgement.violation()?;
+    let record = finding.record.map(|record| RecordOut {
+        source: record.source,
+        offset: record.offset,
+        text: (run.case().inputs[record.source as usize].text)(record.offset),
+    });
+    Some(ViolationOut {
+        what: anomaly_word(finding.anomaly),
+        r#where: subject_word(finding.subject),
+        record,
+        why: finding.text.clone(),
+        oracle: finding.oracle,
+        rule: report.judgement.broken_rule().map(|rule| format!("{}: {}", rule.oracle, rule.text)),
+    })
+}
+
+const fn anomaly_word(anomaly: Anomaly) -> &'static str {
+    match anomaly {
+        Anomaly::Lost => "lost",
+        Anomaly::Duplicated => "duplicated",
+        Anomaly::Unexpected => "unexpected",
+        Anomaly::Wrong => "wrong",
+        Anomaly::Stuck => "stuck",
+        Anomaly::Protocol => "protocol",
+    }
+}
+
+fn tell(plan: &Plan, run: &Run, report: &Report, diverged: &[String], console: &Console) {
+    let judgement = &report.judgement;
+    let violation = violation(run, report);
+    if console.is_json() {
+        return console.row(&Out {
+            schema: "cofferdam.replay/1",
+            job: plan.job.name(),
+            mode: mode_of(&plan.mode),
+            seed: plan.seed,
+            events: report.events,
+            trace_hash: hash_text(report.trace_hash),
+            state_hash: hash_text(report.state_hash),
+            output_hash: hash_text(report.output_hash),
+            state_verdict: judgement.state.to_string(),
+            output_verdict: judgement.output.map(|verdict| verdict.to_string()),
+            state_level: judgement.state_level,
+            output_level: judgement.output_level,
+            lost: judgement.lost,
+            duplicated: judgement.duplicated,
+            unexpected: judgement.unexpected,
+            wrong: judgement.wrong,
+            stuck: judgement.stuck,
+            diverged: diverged.to_vec(),
+            violation,
+        });
+    }
+    let paint = console.paint;
+    let side = |name: &str, verdict: Verdict, claim: Level, level: Level| {
+        let word = verdict.to_string();
+        let word = if verdict == Verdict::Held { paint.good(&word) } else { paint.bad(&word) };
+        console.say(format!("{name:7} {word}: the claim is {claim}, what was seen is {level}"));
+    };
+    side("state", judgement.state, report.claim.state, judgement.state_level);
+    let output = judgement.output.zip(report.claim.output).zip(judgement.output_level);
+    if let Some(((verdict, claim), level)) = output {
+        side("output", verdict, claim, level);
+    }
+    if let Some(ViolationOut { what, r#where, record, why, rule, .. }) = violation {
+        console.say(format!("\n{} in the {where}: {why}", paint.bad(what), where = r#where));
+        if let Some(RecordOut { source, offset, text }) = record {
+            console.say(format!("  record {offset} of source {source}: {text}"));
+        }
+        if let Some(rule) = rule {
+            console.say(format!("  broken rule: {rule}"));
+        }
+    }
+    let hash = hash_text(report.trace_hash);
+    console.say(format!("\n{} events, trace {hash}", report.events));
+}
+
+fn exit_of(
+    args: &ReplayArgs,
+    plan: &Plan,
+    report: &Report,
+    diverged: &[String],
+    console: &Console,
+) -> Exit {
+    if let Some(first) = diverged.first() {
+        let others = diverged.len() - 1;
+        console.note(format!("a decision no longer applies: {first} (and {others} others)"));
+    }
+    if let Some((of_build, of_hash)) = &plan.written {
+        let same_build = of_build.as_ref() == Some(&build());
+        let same_trace = of_hash.as_ref().is_none_or(|hash| *hash == hash_text(report.trace_hash));
+        if !same_build {
+            let writer = of_build.as_deref().unwrap_or("an unknown build");
+            console.note(format!("the scenario was written by {writer}, this is {}", build()));
+        }
+        if same_build && !same_trace && diverged.is_empty() {
+            console.note("not deterministic: the same build has given another trace");
+            return Exit::NotDeterministic;
+        }
+    }
+    let judgement = &report.judgement;
+    let verdicts = [Some(judgement.state), judgement.output];
+    let exit = if args.strict && !diverged.is_empty() {
+        Exit::NotDeterministic
+    } else if verdicts.contains(&Some(Verdict::Violated)) {
+        Exit::Violated
+    } else if verdicts.contains(&Some(Verdict::Unknown)) {
+        Exit::Unknown
+    } else {
+        Exit::Done
+    };
+    if exit != Exit::Done && !args.trace {
+        console.note(format!("to see every event:\n{} --trace", own_command_line()));
+    }
+    exit
 }

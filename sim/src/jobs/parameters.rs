@@ -57,6 +57,15 @@ impl Parameters {
         self.values.iter().map(|(flag, value)| (*flag, value.as_str()))
     }
 
+    /// What differs from the defaults of `job`.
+    pub fn changed(&self, job: &dyn BuiltinJob) -> BTreeMap<String, String> {
+        let defaults = Self::of(job);
+        let changed = self.values.iter().filter(|(flag, value)| {
+            defaults.values.get(*flag).is_none_or(|default| default != *value)
+        });
+        changed.map(|(flag, value)| ((*flag).to_owned(), value.clone())).collect()
+    }
+
     /// The text of a parameter.
     ///
     /// # Panics
