@@ -284,6 +284,8 @@ pub struct TwoPhase {
     open: Option<TransactionId>,
     /// Pre-committed and not yet asked to commit, in the order of their checkpoints.
     pending: Vec<PendingTransaction>,
+    /// Those of them that are not confirmed to be prepared, in the same order.
+    preparing: Vec<PendingTransaction>,
     /// Asked to commit, not yet confirmed.
     committing: Vec<PendingTransaction>,
 }
@@ -301,6 +303,7 @@ impl SinkMachine {
                 next: first,
                 open: None,
                 pending: restored,
+                preparing: Vec::new(),
                 committing: Vec::new(),
             }),
         }
@@ -335,7 +338,28 @@ impl SinkMachine {
                 let transaction = two_phase.open.take()?;
                 let pending = PendingTransaction { checkpoint, transaction };
                 two_phase.pending.push(pending);
+                two_phase.preparing.push(pending);
                 Some(SinkRequest::Prepare(pending))
+            }
+        }
+    }
+
+    /// A prepare is confirmed.
+    pub(crate) fn handle_prepared(&mut self, prepared: PendingTransaction) {
+        match self {
+            Self::Direct => {}
+            Self::TwoPhase(two_phase) => two_phase.preparing.retain(|other| *other != prepared),
+        }
+    }
+
+    /// Whether a transaction that the snapshot of `checkpoint` holds is not confirmed to be prepared.
+    /// That can be one of an earlier checkpoint that was aborted: it is committed with this one
+    /// (rule 60), so this one must not be acknowledged before.
+    pub(crate) fn is_preparing(&self, checkpoint: CheckpointId) -> bool {
+        match self {
+            Self::Direct => false,
+            Self::TwoPhase(two_phase) => {
+                two_phase.preparing.iter().any(|pending| pending.checkpoint <= checkpoint)
             }
         }
     }

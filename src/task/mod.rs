@@ -337,7 +337,15 @@ impl Task {
                 }
             }
             SinkReply::Flushed(Some(checkpoint)) => self.confirm_sink(checkpoint),
-            SinkReply::Prepared(pending) => self.confirm_sink(pending.checkpoint),
+            SinkReply::Prepared(pending) => {
+                let sink = self.sink.as_mut().expect("only a task with a sink hears of prepares");
+                sink.handle_prepared(pending);
+                let waiting: Vec<_> = self.snapshots.keys().copied().collect();
+                let confirmed = waiting.into_iter().filter(|id| !sink.is_preparing(*id));
+                for checkpoint in confirmed.collect::<Vec<_>>() {
+                    self.confirm_sink(checkpoint);
+                }
+            }
             SinkReply::Committed(transaction) => {
                 let sink = self.sink.as_mut().expect("only a task with a sink hears of commits");
                 sink.handle_committed(transaction);
@@ -538,7 +546,11 @@ impl Task {
         let prepare = self.sink.as_mut().and_then(|sink| sink.pre_commit(checkpoint));
         let snapshot = self.capture(checkpoint);
         let finished = snapshot.finished;
-        let awaits = if prepare.is_some() { Awaits::StoreAndSink } else { Awaits::Store };
+        let is_preparing = self.sink.as_ref().is_some_and(|sink| sink.is_preparing(checkpoint));
+        let awaits = match prepare.is_some() || is_preparing {
+            true => Awaits::StoreAndSink,
+            false => Awaits::Store,
+        };
         self.snapshots.insert(checkpoint, Snapshotting { awaits, state: None, finished });
         self.outputs.extend(prepare.map(TaskOutput::Sink));
         let (task, attempt) = (self.subtask.task, self.subtask.attempt);

@@ -301,9 +301,9 @@ impl<'a> RowOut<'a> {
             disturbances: tally.disturbances.iter().map(|(d, n)| (story::word(d), *n)).collect(),
             oracles: &tally.oracles,
             first_refuting_seed: tally.first_refuting_seed,
-            reproduce: tally.first_refuting_seed.map(|seed| {
-                args.simulation.replay_command(row.job.name(), &row.mode, seed)
-            }),
+            reproduce: tally
+                .first_refuting_seed
+                .map(|seed| args.simulation.replay_command(row.job.name(), &row.mode, seed)),
         }
     }
 }
@@ -370,12 +370,7 @@ fn exit_of(
 }
 
 /// Lists the windows that no fault has hit; whether that makes the suite a vacuous one.
-fn uncovered(
-    args: &SuiteArgs,
-    planned: &[Planned],
-    outcome: &Outcome,
-    console: &Console,
-) -> bool {
+fn uncovered(args: &SuiteArgs, planned: &[Planned], outcome: &Outcome, console: &Console) -> bool {
     let without_flags = args.jobs.is_empty()
         && args.guarantees.is_empty()
         && args.mechanisms.is_empty()
@@ -447,9 +442,9 @@ fn summarize(
 }
 
 fn partition(text: &str) -> Result<(u64, u64), String> {
-    let parts = text.split_once('/').and_then(|(part, parts)| {
-        Some((part.parse::<u64>().ok()?, parts.parse::<u64>().ok()?))
-    });
+    let parts = text
+        .split_once('/')
+        .and_then(|(part, parts)| Some((part.parse::<u64>().ok()?, parts.parse::<u64>().ok()?)));
     match parts {
         Some((part, parts)) if (1..=parts).contains(&part) => Ok((part, parts)),
         Some(_) | None => Err("not a part such as 1/4: K counts from 1 to N".to_owned()),

@@ -70,7 +70,9 @@ impl World {
     }
 
     fn crash_task(&mut self, id: TaskId, attempt: AttemptId, cut: Option<Cut>) {
-        let Some(slot) = self.slot_mut(id, attempt) else { return };
+        let Some(slot) = self.slot_mut(id, attempt).filter(|slot| !slot.is_finished) else {
+            return;
+        };
         let window = match (&slot.life, cut) {
             (Life::Dead, _) => return,
             (Life::Live(_), Some(Cut::Received)) => Window::Receive,
@@ -114,9 +116,7 @@ impl World {
             Some(Life::Live(task)) => match window {
                 Window::Aligning => task.is_collecting_barriers(),
                 Window::Snapshotting => task.is_snapshotting(),
-                Window::PreCommitted => {
-                    task.sink().is_some_and(|sink| sink.has_pre_committed())
-                }
+                Window::PreCommitted => task.sink().is_some_and(|sink| sink.has_pre_committed()),
                 Window::Committing => task.sink().is_some_and(|sink| sink.is_committing()),
                 Window::Restoring => task.phase() == Phase::AwaitingSinkRecovery,
                 Window::Reserving => task.source().is_some_and(|source| source.is_reserving()),

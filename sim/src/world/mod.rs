@@ -121,6 +121,8 @@ struct Slot {
     step_at: Option<Instant>,
     /// The end of the last step.
     busy_until: Instant,
+    /// It has reported that nothing is left to do: its death would change nothing.
+    is_finished: bool,
     last_report: Instant,
     last_notice: Instant,
     last_external: Instant,
@@ -337,7 +339,7 @@ impl World {
 
     /// Whether faults may still happen.
     fn may_disturb(&self) -> bool {
-        self.now.as_nanos() < self.plan.options.faults_until_us * 1000
+        self.ending.is_none() && self.now.as_nanos() < self.plan.options.faults_until_us * 1000
     }
 
     fn delay(&mut self, choice: Choice, subject: u32, most_us: u64) -> Duration {
@@ -356,10 +358,9 @@ impl World {
     fn slot_mut(&mut self, task: TaskId, attempt: AttemptId) -> Option<&mut Slot> {
         match self.slots.get_mut(task.index()) {
             Some(slot) if slot.attempt == attempt => Some(slot),
-            Some(_) | None => self
-                .zombies
-                .iter_mut()
-                .find(|slot| (slot.task, slot.attempt) == (task, attempt)),
+            Some(_) | None => {
+                self.zombies.iter_mut().find(|slot| (slot.task, slot.attempt) == (task, attempt))
+            }
         }
     }
 
