@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{AttemptId, ChannelId, CheckpointId, SplitId, TaskId, TransactionId};
+use crate::id::{AttemptId, ChannelId, CheckpointId, TaskId, TransactionId};
 use crate::message::AbortReason;
 use crate::time::{EventTime, Instant};
 
@@ -158,17 +158,6 @@ pub enum TraceEvent {
         sequence: u64,
         /// What.
         what: Carried,
-    },
-    /// A source has emitted records, all those of the split before this position.
-    Emitted {
-        /// The task.
-        task: TaskId,
-        /// The attempt.
-        attempt: AttemptId,
-        /// The split.
-        split: SplitId,
-        /// How many records of the split are emitted over all attempts that count.
-        records: u64,
     },
     /// A task has taken its snapshot; the digest is that of its state at this moment.
     Snapshot {

@@ -17,7 +17,7 @@ use crate::interpose::Variant;
 use crate::jobs::{BuiltinJob, Case, CaseData, JobError, Parameters, Setup, Shape};
 use crate::log::Log;
 use crate::options::{FaultProfile, Options};
-use crate::oracle::{self, AppliedFact, Facts, Judgement, RowFact, SinkFacts, StateFacts};
+use crate::oracle::{self, AppliedFact, Cells, Facts, Judgement, RowFact, SinkFacts, StateFacts};
 use crate::reference::Outcome;
 use crate::world::{Applied, Ending, Plan, World, cell_hash, hash_bytes, mix};
 
@@ -211,14 +211,13 @@ impl Run {
         let mut windows = BTreeMap::new();
         let mut disturbances = BTreeMap::new();
         for traced in world.trace().iter() {
-            match traced.event {
-                TraceEvent::Crashed { window, .. } | TraceEvent::CoordinatorCrashed { window } => {
-                    *windows.entry(window).or_default() += 1;
-                }
-                TraceEvent::Disturbed { fault, .. } => {
-                    *disturbances.entry(fault).or_default() += 1;
-                }
-                _ => {}
+            if let TraceEvent::Crashed { window, .. } | TraceEvent::CoordinatorCrashed { window } =
+                traced.event
+            {
+                *windows.entry(window).or_default() += 1;
+            }
+            if let TraceEvent::Disturbed { fault, .. } = traced.event {
+                *disturbances.entry(fault).or_default() += 1;
             }
         }
         Report {
@@ -324,10 +323,10 @@ impl Run {
 
 /// The state at the end of a run beside what the reference has.
 struct State {
-    cells: BTreeMap<(String, Vec<u8>), Vec<u8>>,
+    cells: Cells,
     expected: Outcome,
     /// The values that the cells should have after what they have taken in.
-    of_applied: Option<BTreeMap<(String, Vec<u8>), Vec<u8>>>,
+    of_applied: Option<Cells>,
     /// The rows that the reference gives for the order in which records reached the state.
     rows: BTreeMap<(String, Vec<u8>), u64>,
 }
@@ -362,11 +361,7 @@ impl State {
 }
 
 /// What the reference makes of what each cell has taken in; none if it can not say.
-fn values_of_applied(
-    case: &Case,
-    cells: &BTreeMap<(String, Vec<u8>), Vec<u8>>,
-    last: &[Applied],
-) -> Option<BTreeMap<(String, Vec<u8>), Vec<u8>>> {
+fn values_of_applied(case: &Case, cells: &Cells, last: &[Applied]) -> Option<Cells> {
     let mut applied: BTreeMap<u64, Vec<RecordId>> = BTreeMap::new();
     for taken in last {
         applied.entry(taken.cell).or_default().extend(taken.origin.record);

@@ -38,9 +38,6 @@ fn words(event: &TraceEvent, graph: &PhysicalGraph) -> String {
         TraceEvent::Received { channel, sequence, what, .. } => {
             format!("{} delivers #{sequence} {}", ends(channel, graph), carried(what))
         }
-        TraceEvent::Emitted { task, split, records, .. } => {
-            format!("{} has emitted {records} records of {split}", name(task))
-        }
         TraceEvent::Snapshot { task, checkpoint, digest, .. } => {
             format!("{} takes its snapshot for {checkpoint}, state {digest:016x}", name(task))
         }

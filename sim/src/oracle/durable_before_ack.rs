@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn all_is_durable_before_it_is_said() {
-        let begun = vec![deployed(1, None), triggered(1)];
+        let begun = [deployed(1, None), triggered(1)];
         let good = [&begun[..], &part(0), &part(1), &part(2), &[completed(1, 1)]].concat();
         check(&ORACLE, &facts(&trace(&good)), "");
 

@@ -76,14 +76,11 @@ impl World {
     }
 
     fn settle_write(&mut self, number: u64) {
-        let Some((key, bytes)) = self.queue.find(|event| match event {
-            Event::Write { key, bytes, number: of, .. } if *of == number => {
-                Some((*key, bytes.clone()))
-            }
-            _ => None,
-        }) else {
-            return;
-        };
+        let write = self.queue.find(|event| {
+            let Event::Write { key, bytes, number: of, .. } = event else { return None };
+            (*of == number).then(|| (*key, bytes.clone()))
+        });
+        let Some((key, bytes)) = write else { return };
         self.lost_writes.insert(number);
         match self.decider.below(Choice::CrashFate, u32::MAX, 3) {
             0 => {}

@@ -166,7 +166,11 @@ impl World {
                 }
                 Err((records, origins)) => (Element::Batch(records), origins),
             },
-            element => (element, origins),
+            element @ (Element::Watermark(_)
+            | Element::Barrier(_)
+            | Element::Cancel(_)
+            | Element::EndOfData
+            | Element::EndOfPartition) => (element, origins),
         };
         if !link.has_room() {
             return Some((element, origins));

@@ -87,7 +87,11 @@ impl World {
                 Element::Batch(records) => {
                     self.process(id, attempt, records, &origins, lineage::handle_on(channel));
                 }
-                element => {
+                element @ (Element::Watermark(_)
+                | Element::Barrier(_)
+                | Element::Cancel(_)
+                | Element::EndOfData
+                | Element::EndOfPartition) => {
                     self.with_task(id, attempt, |task| task.handle_element(channel, element));
                 }
             }
