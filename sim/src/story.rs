@@ -51,10 +51,10 @@ fn words(event: &TraceEvent, graph: &PhysicalGraph) -> String {
         TraceEvent::Completed { checkpoint, .. } => format!("{checkpoint} is complete"),
         TraceEvent::Aborted { checkpoint, reason } => format!("{checkpoint} is aborted: {reason}"),
         TraceEvent::Written { task, transaction: Some(transaction), rows, .. } => {
-            format!("{} writes {rows} rows in transaction {transaction}", name(task))
+            format!("{} writes {} in transaction {transaction}", name(task), count(rows, "row"))
         }
         TraceEvent::Written { task, transaction: None, rows, .. } => {
-            format!("{} writes {rows} rows", name(task))
+            format!("{} writes {}", name(task), count(rows, "row"))
         }
         TraceEvent::Prepared { transaction, checkpoint } => {
             format!("transaction {transaction} is prepared for {checkpoint}")
@@ -83,14 +83,18 @@ fn ends(channel: ChannelId, graph: &PhysicalGraph) -> String {
 
 fn carried(what: Carried) -> String {
     match what {
-        Carried::Records(1) => "1 record".to_owned(),
-        Carried::Records(count) => format!("{count} records"),
+        Carried::Records(records) => count(records, "record"),
         Carried::Watermark(time) => format!("watermark {time}"),
         Carried::Barrier(checkpoint) => format!("the barrier of {checkpoint}"),
         Carried::Cancel(checkpoint) => format!("the cancel marker of {checkpoint}"),
         Carried::EndOfData => "the end of data".to_owned(),
         Carried::EndOfPartition => "the end".to_owned(),
     }
+}
+
+fn count(number: u32, what: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{plural}")
 }
 
 /// The word that a unit variant has in files and JSON.
