@@ -11,6 +11,7 @@ fn main() {
 }
 
 fn output(program: &str, args: &[&str]) -> Option<String> {
-    let done = Command::new(program).args(args).output().ok().filter(|done| done.status.success())?;
+    let done =
+        Command::new(program).args(args).output().ok().filter(|done| done.status.success())?;
     Some(String::from_utf8(done.stdout).ok()?.trim().to_owned())
 }

@@ -11,7 +11,13 @@ fn main() {
     let r = run.finish();
     println!("{}", run.world().plan().options);
     println!("{:?}", run.world().plan().faults);
-    if a.len() > 5 { for t in run.world().trace().iter() { println!("{}", cofferdam_sim::story::line(t, run.case().job.graph())); } }
-    for f in r.judgement.violations().take(8) { println!("{:?}", f); }
+    if a.len() > 5 {
+        for t in run.world().trace().iter() {
+            println!("{}", cofferdam_sim::story::line(t, run.case().job.graph()));
+        }
+    }
+    for f in r.judgement.violations().take(8) {
+        println!("{:?}", f);
+    }
     println!("{:?} {:?} {}", r.judgement.state, r.judgement.output, r.events);
 }

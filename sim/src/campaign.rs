@@ -170,10 +170,8 @@ impl Tally {
         self.stuck += u64::from(judgement.stuck);
         add_all(&mut self.windows, &report.windows);
         add_all(&mut self.disturbances, &report.disturbances);
-        let verdicts = [
-            (Subject::State, Some(judgement.state)),
-            (Subject::Output, judgement.output),
-        ];
+        let verdicts =
+            [(Subject::State, Some(judgement.state)), (Subject::Output, judgement.output)];
         let violated = |verdict: &Option<Verdict>| *verdict == Some(Verdict::Violated);
         let refuted_in = verdicts.iter().filter(|(_, verdict)| violated(verdict));
         let refuted_in: Vec<_> = refuted_in.map(|(subject, _)| *subject).collect();

@@ -9,9 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::dice::{Dice, Purpose};
 
 /// What is decided.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Choice {
     /// How long an element travels, by channel.
@@ -147,8 +145,11 @@ impl Decider {
         let Some(script) = &self.scripted else { return Vec::new() };
         let unused = script.decisions.iter().filter_map(|((choice, subject), values)| {
             let occurrence = script.used.get(&(*choice, *subject)).copied().unwrap_or(0);
-            (occurrence < values.len())
-                .then_some(Divergence { choice: *choice, subject: *subject, occurrence })
+            (occurrence < values.len()).then_some(Divergence {
+                choice: *choice,
+                subject: *subject,
+                occurrence,
+            })
         });
         script.diverged.iter().cloned().chain(unused).collect()
     }

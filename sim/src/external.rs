@@ -170,7 +170,8 @@ impl External {
     ) -> Result<bool, Refusal> {
         self.check(transaction.vertex, transaction.subtask, attempt)?;
         let sink = self.sink(transaction.vertex);
-        let committed = sink.transactions.get_mut(&transaction).ok_or(Refusal::NoSuchTransaction)?;
+        let committed =
+            sink.transactions.get_mut(&transaction).ok_or(Refusal::NoSuchTransaction)?;
         match committed.state {
             TransactionState::Committed => Ok(true),
             TransactionState::Open => Err(Refusal::NoSuchTransaction),

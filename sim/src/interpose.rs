@@ -7,7 +7,9 @@ use std::fmt;
 use cofferdam::element::Element;
 use cofferdam::id::{AttemptId, ChannelIndex, CheckpointId, TaskId};
 use cofferdam::operator::sink::SinkRequest;
-use cofferdam::storage::{StateHandle, StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue};
+use cofferdam::storage::{
+    StateHandle, StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue,
+};
 use cofferdam::task::TaskOutput;
 use smallvec::{SmallVec, smallvec};
 
@@ -88,13 +90,12 @@ impl Interposer {
     /// What becomes of an output.
     pub fn output(&self, output: TaskOutput) -> SmallVec<[Passed; 1]> {
         match (self.variant, output) {
-            (
-                Some(Variant::CommitAtSnapshot),
-                TaskOutput::Sink(SinkRequest::Prepare(pending)),
-            ) => smallvec![
-                Passed::Out(TaskOutput::Sink(SinkRequest::Prepare(pending))),
-                Passed::Out(TaskOutput::Sink(SinkRequest::Commit(pending.transaction))),
-            ],
+            (Some(Variant::CommitAtSnapshot), TaskOutput::Sink(SinkRequest::Prepare(pending))) => {
+                smallvec![
+                    Passed::Out(TaskOutput::Sink(SinkRequest::Prepare(pending))),
+                    Passed::Out(TaskOutput::Sink(SinkRequest::Commit(pending.transaction))),
+                ]
+            }
             (
                 Some(Variant::AcknowledgeBeforeStored),
                 TaskOutput::Store(StoreRequest::Put { key, value: StoreValue::State(snapshot) }),

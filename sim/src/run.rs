@@ -17,9 +17,7 @@ use crate::interpose::Variant;
 use crate::jobs::{BuiltinJob, Case, CaseData, JobError, Parameters, Setup, Shape};
 use crate::log::Log;
 use crate::options::{FaultProfile, Options};
-use crate::oracle::{
-    self, AppliedFact, Facts, Judgement, RowFact, SinkFacts, StateFacts,
-};
+use crate::oracle::{self, AppliedFact, Facts, Judgement, RowFact, SinkFacts, StateFacts};
 use crate::reference::Outcome;
 use crate::world::{Applied, Ending, Plan, World, cell_hash, hash_bytes, mix};
 

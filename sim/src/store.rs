@@ -42,9 +42,7 @@ impl Store {
     /// confirmed to anybody and does not count.
     pub fn recovered(&self) -> Recovered {
         let checkpoints = self.values.iter().filter_map(|(key, bytes)| match key {
-            StoreKey::Metadata(_) => {
-                codec::open::<CheckpointMetadata>(Kind::Metadata, bytes).ok()
-            }
+            StoreKey::Metadata(_) => codec::open::<CheckpointMetadata>(Kind::Metadata, bytes).ok(),
             StoreKey::State { .. } | StoreKey::Reservation { .. } | StoreKey::Attempt => None,
         });
         let attempt = self.values.get(&StoreKey::Attempt);

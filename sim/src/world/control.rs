@@ -201,21 +201,26 @@ impl World {
         self.control.restore = restore;
         let plan = self.plan.clone();
         let capacity = plan.options.channel_batches;
-        self.slots = plan.job.graph().tasks().map(|task| Slot {
-            task,
-            attempt,
-            life: Life::Starting,
-            inputs: plan.job.graph().inputs(task).iter().map(|_| Link::new(capacity)).collect(),
-            waiting: VecDeque::new(),
-            read: None,
-            reserved: None,
-            applied: Log::new(),
-            step_at: None,
-            busy_until: Instant::ZERO,
-            last_report: Instant::ZERO,
-            last_notice: Instant::ZERO,
-            last_external: Instant::ZERO,
-        }).collect();
+        self.slots = plan
+            .job
+            .graph()
+            .tasks()
+            .map(|task| Slot {
+                task,
+                attempt,
+                life: Life::Starting,
+                inputs: plan.job.graph().inputs(task).iter().map(|_| Link::new(capacity)).collect(),
+                waiting: VecDeque::new(),
+                read: None,
+                reserved: None,
+                applied: Log::new(),
+                step_at: None,
+                busy_until: Instant::ZERO,
+                last_report: Instant::ZERO,
+                last_notice: Instant::ZERO,
+                last_external: Instant::ZERO,
+            })
+            .collect();
         for task in plan.job.graph().tasks() {
             let delay = self.delay(Choice::StartDelay, task.get(), plan.options.start_us);
             self.queue.schedule(self.now + delay, Event::Start(task, attempt));

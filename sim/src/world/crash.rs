@@ -114,9 +114,7 @@ impl World {
             Some(Life::Live(task)) => match window {
                 Window::Aligning => task.is_collecting_barriers(),
                 Window::Snapshotting => task.is_snapshotting(),
-                Window::PreCommitted => {
-                    task.sink().is_some_and(|sink| sink.has_pre_committed())
-                }
+                Window::PreCommitted => task.sink().is_some_and(|sink| sink.has_pre_committed()),
                 Window::Committing => task.sink().is_some_and(|sink| sink.is_committing()),
                 Window::Restoring => task.phase() == Phase::AwaitingSinkRecovery,
                 Window::Reserving => task.source().is_some_and(|source| source.is_reserving()),

@@ -356,10 +356,9 @@ impl World {
     fn slot_mut(&mut self, task: TaskId, attempt: AttemptId) -> Option<&mut Slot> {
         match self.slots.get_mut(task.index()) {
             Some(slot) if slot.attempt == attempt => Some(slot),
-            Some(_) | None => self
-                .zombies
-                .iter_mut()
-                .find(|slot| (slot.task, slot.attempt) == (task, attempt)),
+            Some(_) | None => {
+                self.zombies.iter_mut().find(|slot| (slot.task, slot.attempt) == (task, attempt))
+            }
         }
     }
 

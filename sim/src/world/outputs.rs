@@ -119,13 +119,7 @@ impl World {
         ControlFlow::Continue(())
     }
 
-    fn send(
-        &mut self,
-        task: &Task,
-        outlet: OutletIndex,
-        element: Element,
-        lineage: &mut Lineage,
-    ) {
+    fn send(&mut self, task: &Task, outlet: OutletIndex, element: Element, lineage: &mut Lineage) {
         let plan = self.plan.clone();
         let origins = match &element {
             Element::Batch(records) => lineage.origins(&plan, task, outlet.index(), records),
@@ -177,8 +171,7 @@ impl World {
         if !link.has_room() {
             return Some((element, origins));
         }
-        let delay =
-            self.delay(Choice::ChannelDelay, channel.get(), plan.options.channel_delay_us);
+        let delay = self.delay(Choice::ChannelDelay, channel.get(), plan.options.channel_delay_us);
         let slot = self.slot_mut(to, attempt).expect("it was there a moment ago");
         let link = &mut slot.inputs[index.index()];
         let (sequence, arrival) = link.push(now, now + delay, attempt, element, origins);
@@ -319,9 +312,9 @@ impl World {
             Writer::Task(id, attempt) => {
                 let stored = matches!(reply.outcome, StoreOutcome::Stored(_));
                 let reserved = match reply.key {
-                    StoreKey::Reservation { .. } if stored => self
-                        .slot_mut(id, attempt)
-                        .and_then(|slot| slot.reserved.take()),
+                    StoreKey::Reservation { .. } if stored => {
+                        self.slot_mut(id, attempt).and_then(|slot| slot.reserved.take())
+                    }
                     StoreKey::Reservation { .. }
                     | StoreKey::State { .. }
                     | StoreKey::Metadata(_)

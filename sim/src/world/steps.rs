@@ -81,8 +81,7 @@ impl World {
         let what = carried(&element);
         let channels = plan.job.graph().inputs(id).len();
         self.record(TraceEvent::Received { channel: of_channel, attempt, sequence, what });
-        for (channel, element) in
-            self.interposer.delivery(id, sent_by, channels, channel, element)
+        for (channel, element) in self.interposer.delivery(id, sent_by, channels, channel, element)
         {
             match element {
                 Element::Batch(records) => {
