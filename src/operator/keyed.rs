@@ -168,6 +168,8 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Operator for Keyed<P,
 
     #[inline]
     fn prepare(&self, records: &[P::In]) {
+        let touch = |record| self.selector.with_key(record, |key| self.state.touch_index(key));
+        std::hint::black_box(records.iter().map(touch).fold(0, usize::wrapping_add));
         let touch = |record| self.selector.with_key(record, |key| self.state.touch(key));
         // The sum is of no use but for the look at each entry, which the compiler must not leave
         // out.

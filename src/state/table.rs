@@ -9,8 +9,7 @@
 //! iteration order on every machine.
 //!
 //! Invariants: the size of the index is zero or a power of two and at least one slot is vacant;
-//! between an entry's home and its slot no slot is vacant; outside of [`Table::update`] every entry
-//! has a state.
+//! between an entry's home and its slot no slot is vacant.
 
 use std::hash::Hash;
 
@@ -19,7 +18,10 @@ use crate::state::hash::KeyHash;
 /// A hash table from keys to states. Empty, it allocates nothing.
 #[derive(Clone, Debug)]
 pub struct Table<K, S> {
-    entries: Vec<(K, Option<S>)>,
+    entries: Vec<(K, S)>,
+    /// Stands in for a state while user code has it as an `Option`, which to keep for every entry
+    /// would cost a word each. Its value means nothing; there is one as soon as there is an entry.
+    stand_in: Option<S>,
     /// Either vacant or an entry's position in the low bits, as many as the size of the index
     /// needs, and a part of its hash in the others.
     index: Box<[u32]>,
@@ -29,11 +31,11 @@ pub struct Table<K, S> {
 
 impl<K, S> Default for Table<K, S> {
     fn default() -> Self {
-        Self { entries: Vec::new(), index: Box::default(), shift: 0 }
+        Self { entries: Vec::new(), stand_in: None, index: Box::default(), shift: 0 }
     }
 }
 
-impl<K: Hash + Eq + Clone, S> Table<K, S> {
+impl<K: Hash + Eq + Clone, S: Clone> Table<K, S> {
     /// A table with room for `entries`.
     pub fn with_capacity(entries: usize) -> Self {
         let mut table = Self::default();
@@ -60,15 +62,21 @@ impl<K: Hash + Eq + Clone, S> Table<K, S> {
     /// The state of `key`, whose hash is `hash`.
     #[inline]
     pub fn get(&self, hash: KeyHash, key: &K) -> Option<&S> {
-        self.entries[self.find(hash, key)?].1.as_ref()
+        Some(&self.entries[self.find(hash, key)?].1)
+    }
+
+    /// Reads the slot where a search for `hash` begins.
+    #[inline]
+    pub fn touch_index(&self, hash: KeyHash) -> usize {
+        self.index.get(self.home(hash)).map_or(0, |slot| *slot as usize)
     }
 
     /// Reads the entry where a search for `hash` most likely ends.
     #[inline]
-    pub fn touch(&self, hash: KeyHash) -> usize {
+    pub fn touch(&self, hash: KeyHash, key: &K) -> usize {
         let Some(slot) = self.index.get(self.home(hash)) else { return 0 };
         let position = *slot as usize & (self.index.len() - 1);
-        self.entries.get(position).map_or(0, |(_, state)| usize::from(state.is_some()))
+        self.entries.get(position).map_or(0, |(found, _)| usize::from(found == key))
     }
 
     /// Lets `change` see and set the state of `key`, whose hash is `hash`; the entry vanishes if
@@ -80,26 +88,40 @@ impl<K: Hash + Eq + Clone, S> Table<K, S> {
         key: &K,
         change: impl FnOnce(&K, &mut Option<S>) -> R,
     ) -> R {
-        let position = match self.find(hash, key) {
-            Some(position) => position,
-            None => self.insert(hash, key),
+        let Some(position) = self.find(hash, key) else {
+            return self.update_vacant(hash, key, change);
         };
         let (key, state) = &mut self.entries[position];
-        let result = change(key, state);
-        if state.is_none() {
-            self.remove(hash, position);
+        let stand_in = self.stand_in.take().expect("there is an entry");
+        let mut slot = Some(std::mem::replace(state, stand_in));
+        let result = change(key, &mut slot);
+        self.stand_in = Some(match slot {
+            Some(changed) => std::mem::replace(state, changed),
+            None => self.remove(hash, position),
+        });
+        result
+    }
+
+    /// Lets `change` set the state of `key`, which has none.
+    #[cold]
+    #[inline(never)]
+    fn update_vacant<R>(
+        &mut self,
+        hash: KeyHash,
+        key: &K,
+        change: impl FnOnce(&K, &mut Option<S>) -> R,
+    ) -> R {
+        let mut slot = None;
+        let result = change(key, &mut slot);
+        if let Some(state) = slot {
+            self.insert(hash, key.clone(), state);
         }
         result
     }
 
     /// The entries, in an order that follows from the operations alone.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &S)> {
-        self.entries.iter().filter_map(|(key, state)| Some((key, state.as_ref()?)))
-    }
-
-    /// The entries, as [`Table::iter`] has them.
-    pub fn into_entries(self) -> impl Iterator<Item = (K, S)> {
-        self.entries.into_iter().filter_map(|(key, state)| Some((key, state?)))
+        self.entries.iter().map(|(key, state)| (key, state))
     }
 
     /// Meaningless without an index.
@@ -136,17 +158,14 @@ impl<K: Hash + Eq + Clone, S> Table<K, S> {
         }
     }
 
-    /// Adds `key` without a state.
-    #[cold]
-    #[inline(never)]
-    fn insert(&mut self, hash: KeyHash, key: &K) -> usize {
+    /// Adds an entry for a key that has none.
+    fn insert(&mut self, hash: KeyHash, key: K, state: S) {
         if (self.len() + 1) * LOAD_DENOMINATOR > self.index.len() * LOAD_NUMERATOR {
             self.index_anew((self.index.len() * 2).max(SLOTS_MIN));
         }
-        let position = self.len();
-        self.entries.push((key.clone(), None));
-        self.enter(hash, position);
-        position
+        self.stand_in.get_or_insert_with(|| state.clone());
+        self.entries.push((key, state));
+        self.enter(hash, self.len() - 1);
     }
 
     /// Makes an index of this size.
@@ -180,10 +199,10 @@ impl<K: Hash + Eq + Clone, S> Table<K, S> {
         at
     }
 
-    /// Removes the entry at `position`; the last entry takes its place.
+    /// Removes the entry at `position` and returns its state; the last entry takes its place.
     #[cold]
     #[inline(never)]
-    fn remove(&mut self, hash: KeyHash, position: usize) {
+    fn remove(&mut self, hash: KeyHash, position: usize) -> S {
         self.vacate(self.slot_of(hash, position));
         let last = self.len() - 1;
         if position < last {
@@ -191,7 +210,7 @@ impl<K: Hash + Eq + Clone, S> Table<K, S> {
             let slot = self.slot_of(moved, last);
             self.index[slot] = self.fragment(moved) | position as u32;
         }
-        self.entries.swap_remove(position);
+        self.entries.swap_remove(position).1
     }
 
     /// Vacates slot `at` and moves later numbers of the run back, so that none is cut off from its
@@ -216,8 +235,8 @@ impl<K: Hash + Eq + Clone, S> Table<K, S> {
 const VACANT: u32 = u32::MAX;
 /// At most two slots in three are taken: fuller, and the length of a search can no longer be
 /// predicted; emptier, and the index falls out of the caches.
-const LOAD_NUMERATOR: usize = 2;
-const LOAD_DENOMINATOR: usize = 3;
+const LOAD_NUMERATOR: usize = 7;
+const LOAD_DENOMINATOR: usize = 8;
 const SLOTS_MIN: usize = 8;
 const SLOTS_MAX: usize = 1 << 31;
 
