@@ -235,8 +235,8 @@ impl<K: Hash + Eq + Clone, S: Clone> Table<K, S> {
 const VACANT: u32 = u32::MAX;
 /// At most two slots in three are taken: fuller, and the length of a search can no longer be
 /// predicted; emptier, and the index falls out of the caches.
-const LOAD_NUMERATOR: usize = 7;
-const LOAD_DENOMINATOR: usize = 8;
+const LOAD_NUMERATOR: usize = 2;
+const LOAD_DENOMINATOR: usize = 3;
 const SLOTS_MIN: usize = 8;
 const SLOTS_MAX: usize = 1 << 31;
 
