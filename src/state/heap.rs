@@ -81,8 +81,8 @@ impl<K: Key, S: Record> KeyedState<K, S> {
         self.pieces[self.index_of(hash)].get().get(hash, key)
     }
 
-    /// Looks where a search for `key` would begin, before [`KeyedState::touch`] looks where it ends:
-    /// the second look needs what the first one reads.
+    /// Looks where a search for `key` would begin, before [`KeyedState::touch`] looks where it
+    /// ends: the second look needs what the first one reads.
     #[inline]
     pub fn touch_index(&self, key: &K) -> usize {
         let hash = KeyHash::of(key);

@@ -1,6 +1,6 @@
-//! A hash table in two parts: the entries in a row, without a gap, and an index of small numbers that
-//! says where each entry stands. Half empty as it has to be, the index still fits the caches, and no
-//! memory of entries is vacant.
+//! A hash table in two parts: the entries in a row, without a gap, and an index of small numbers
+//! that says where each entry stands. Half empty as it has to be, the index still fits the caches,
+//! and no memory of entries is vacant.
 //!
 //! The index uses open addressing with linear probing; a removal shifts the numbers behind it back,
 //! so there are no tombstones. The last entry moves into the gap.
