@@ -81,6 +81,17 @@ impl<K: Key, S: Record> KeyedState<K, S> {
         self.pieces[self.index_of(hash)].get().get(hash, key)
     }
 
+    /// Looks where a search for `key` would begin, before [`KeyedState::touch`] looks where it
+    /// ends: the second look needs what the first one reads.
+    #[inline]
+    pub fn touch_index(&self, key: &K) -> usize {
+        let hash = KeyHash::of(key);
+        match self.pieces.is_empty() {
+            true => 0,
+            false => self.pieces[self.index_of(hash)].get().touch_index(hash),
+        }
+    }
+
     /// Looks where the state of `key` would lie, so that it is near when it is needed. The number
     /// means nothing, but to get it the memory must have been read.
     #[inline]
@@ -88,7 +99,7 @@ impl<K: Key, S: Record> KeyedState<K, S> {
         let hash = KeyHash::of(key);
         match self.pieces.is_empty() {
             true => 0,
-            false => self.pieces[self.index_of(hash)].get().touch(hash),
+            false => self.pieces[self.index_of(hash)].get().touch(hash, key),
         }
     }
 

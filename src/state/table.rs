@@ -1,13 +1,15 @@
-//! A hash table whose slots hold `Option<S>`, the form in which user code sees state. Open
-//! addressing with linear probing; a removal shifts the entries behind it back, so there are no
-//! tombstones.
+//! A hash table in two parts: the entries in a row, without a gap, and an index of small numbers
+//! that says where each entry stands. Half empty as it has to be, the index still fits the caches,
+//! and no memory of entries is vacant.
+//!
+//! The index uses open addressing with linear probing; a removal shifts the numbers behind it back,
+//! so there are no tombstones. The last entry moves into the gap.
 //!
 //! Safe code, and no dependency whose layout could change: the same operations give the same
 //! iteration order on every machine.
 //!
-//! Invariants: the capacity is zero or a power of two and at least one slot is vacant; between an
-//! entry's home and its slot no slot is vacant; outside of [`Table::update`] every entry has a
-//! state.
+//! Invariants: the size of the index is zero or a power of two and at least one slot is vacant;
+//! between an entry's home and its slot no slot is vacant.
 
 use std::hash::Hash;
 
@@ -16,60 +18,65 @@ use crate::state::hash::KeyHash;
 /// A hash table from keys to states. Empty, it allocates nothing.
 #[derive(Clone, Debug)]
 pub struct Table<K, S> {
-    slots: Box<[Slot<K, S>]>,
-    len: usize,
-    /// 64 less the binary logarithm of the capacity: the home of a hash is its high bits.
+    entries: Vec<(K, S)>,
+    /// Stands in for a state while user code has it as an `Option`, which to keep for every entry
+    /// would cost a word each. Its value means nothing; there is one as soon as there is an entry.
+    stand_in: Option<S>,
+    /// Either vacant or an entry's position in the low bits, as many as the size of the index
+    /// needs, and a part of its hash in the others.
+    index: Box<[u32]>,
+    /// 64 less the binary logarithm of the size of the index: the home of a hash is its high bits.
     shift: u32,
 }
 
-/// The vacant slot, and the vanished state, are niches: for two words the slot takes three.
-type Slot<K, S> = Option<(K, Option<S>)>;
-
 impl<K, S> Default for Table<K, S> {
     fn default() -> Self {
-        Self { slots: Box::default(), len: 0, shift: 0 }
+        Self { entries: Vec::new(), stand_in: None, index: Box::default(), shift: 0 }
     }
 }
 
-impl<K: Hash + Eq + Clone, S> Table<K, S> {
+impl<K: Hash + Eq + Clone, S: Clone> Table<K, S> {
     /// A table with room for `entries`.
     pub fn with_capacity(entries: usize) -> Self {
-        if entries == 0 {
-            return Self::default();
+        let mut table = Self::default();
+        if entries > 0 {
+            let slots = (entries * LOAD_DENOMINATOR).div_ceil(LOAD_NUMERATOR).next_power_of_two();
+            table.entries.reserve_exact(entries);
+            table.index_anew(slots.max(SLOTS_MIN));
         }
-        let capacity = (entries * LOAD_DENOMINATOR / LOAD_NUMERATOR + 1).next_power_of_two();
-        Self::with_slots(capacity.max(CAPACITY_MIN))
+        table
     }
 
     /// How many entries it holds.
     #[inline]
     pub const fn len(&self) -> usize {
-        self.len
+        self.entries.len()
     }
 
     /// Whether it holds no entry.
     #[inline]
     pub const fn is_empty(&self) -> bool {
-        self.len == 0
+        self.entries.is_empty()
     }
 
     /// The state of `key`, whose hash is `hash`.
     #[inline]
     pub fn get(&self, hash: KeyHash, key: &K) -> Option<&S> {
-        if self.is_empty() {
-            return None;
-        }
-        let (_, state) = self.slots[self.probe(hash, key)].as_ref()?;
-        state.as_ref()
+        Some(&self.entries[self.find(hash, key)?].1)
     }
 
     /// Reads the slot where a search for `hash` begins.
     #[inline]
-    pub fn touch(&self, hash: KeyHash) -> usize {
-        if self.slots.is_empty() {
-            return 0;
-        }
-        usize::from(self.slots[self.home(hash)].is_some())
+    pub fn touch_index(&self, hash: KeyHash) -> usize {
+        self.index.get(self.home(hash)).map_or(0, |slot| *slot as usize)
+    }
+
+    /// Reads the entry where a search for `hash` most likely ends.
+    #[inline]
+    pub fn touch(&self, hash: KeyHash, key: &K) -> usize {
+        let Some(slot) = self.index.get(self.home(hash)) else { return 0 };
+        let position = *slot as usize & (self.index.len() - 1);
+        self.entries.get(position).map_or(0, |(found, _)| usize::from(found == key))
     }
 
     /// Lets `change` see and set the state of `key`, whose hash is `hash`; the entry vanishes if
@@ -81,87 +88,142 @@ impl<K: Hash + Eq + Clone, S> Table<K, S> {
         key: &K,
         change: impl FnOnce(&K, &mut Option<S>) -> R,
     ) -> R {
-        if self.slots.is_empty() {
-            self.grow();
-        }
-        let mut at = self.probe(hash, key);
-        if self.slots[at].is_none() {
-            at = self.insert(at, hash, key);
-        }
-        let (_, state) = self.slots[at].as_mut().expect("found or inserted just now");
-        let result = change(key, state);
-        if state.is_none() {
-            self.remove(at);
+        let Some(position) = self.find(hash, key) else {
+            return self.update_vacant(hash, key, change);
+        };
+        let (key, state) = &mut self.entries[position];
+        let stand_in = self.stand_in.take().expect("there is an entry");
+        let mut slot = Some(std::mem::replace(state, stand_in));
+        let result = change(key, &mut slot);
+        self.stand_in = Some(match slot {
+            Some(changed) => std::mem::replace(state, changed),
+            None => self.remove(hash, position),
+        });
+        result
+    }
+
+    /// Lets `change` set the state of `key`, which has none.
+    #[cold]
+    #[inline(never)]
+    fn update_vacant<R>(
+        &mut self,
+        hash: KeyHash,
+        key: &K,
+        change: impl FnOnce(&K, &mut Option<S>) -> R,
+    ) -> R {
+        let mut slot = None;
+        let result = change(key, &mut slot);
+        if let Some(state) = slot {
+            self.insert(hash, key.clone(), state);
         }
         result
     }
 
     /// The entries, in an order that follows from the operations alone.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &S)> {
-        let entries = self.slots.iter().flatten();
-        entries.filter_map(|(key, state)| Some((key, state.as_ref()?)))
+        self.entries.iter().map(|(key, state)| (key, state))
     }
 
-    fn with_slots(capacity: usize) -> Self {
-        let slots = std::iter::repeat_with(|| None).take(capacity).collect();
-        Self { slots, len: 0, shift: u64::BITS - capacity.trailing_zeros() }
-    }
-
+    /// Meaningless without an index.
     #[inline]
     fn home(&self, hash: KeyHash) -> usize {
-        (hash.get() >> self.shift) as usize
+        hash.get().wrapping_shr(self.shift) as usize
     }
 
-    /// The slot of `key`, or the vacant slot where it would go.
+    /// The part of `hash` that a slot keeps.
     #[inline]
-    fn probe(&self, hash: KeyHash, key: &K) -> usize {
+    fn fragment(&self, hash: KeyHash) -> u32 {
+        hash.low() as u32 & !(self.index.len() as u32).wrapping_sub(1)
+    }
+
+    /// The position of `key`.
+    #[inline]
+    fn find(&self, hash: KeyHash, key: &K) -> Option<usize> {
+        let mask = self.index.len().checked_sub(1)?;
+        let fragment = self.fragment(hash);
         let mut at = self.home(hash);
-        while let Some((found, _)) = &self.slots[at]
-            && found != key
-        {
-            at = (at + 1) & (self.slots.len() - 1);
+        loop {
+            let slot = self.index[at];
+            // Another fragment, or a vacant slot, gives a number that is too large for a position.
+            let position = (slot ^ fragment) as usize;
+            if let Some((found, _)) = self.entries.get(position)
+                && found == key
+            {
+                return Some(position);
+            }
+            if slot == VACANT {
+                return None;
+            }
+            at = (at + 1) & mask;
+        }
+    }
+
+    /// Adds an entry for a key that has none.
+    fn insert(&mut self, hash: KeyHash, key: K, state: S) {
+        if (self.len() + 1) * LOAD_DENOMINATOR > self.index.len() * LOAD_NUMERATOR {
+            self.index_anew((self.index.len() * 2).max(SLOTS_MIN));
+        }
+        self.stand_in.get_or_insert_with(|| state.clone());
+        self.entries.push((key, state));
+        self.enter(hash, self.len() - 1);
+    }
+
+    /// Makes an index of this size.
+    #[cold]
+    #[inline(never)]
+    fn index_anew(&mut self, slots: usize) {
+        assert!(slots <= SLOTS_MAX, "a table holds at most {SLOTS_MAX} entries");
+        self.index = vec![VACANT; slots].into();
+        self.shift = u64::BITS - slots.trailing_zeros();
+        for position in 0..self.len() {
+            self.enter(KeyHash::of(&self.entries[position].0), position);
+        }
+    }
+
+    /// Puts the number of an entry into the first vacant slot from its home on.
+    fn enter(&mut self, hash: KeyHash, position: usize) {
+        let mut at = self.home(hash);
+        while self.index[at] != VACANT {
+            at = (at + 1) & (self.index.len() - 1);
+        }
+        self.index[at] = self.fragment(hash) | position as u32;
+    }
+
+    /// The slot with the number of the entry at `position`, whose hash is `hash`.
+    fn slot_of(&self, hash: KeyHash, position: usize) -> usize {
+        let number = self.fragment(hash) | position as u32;
+        let mut at = self.home(hash);
+        while self.index[at] != number {
+            at = (at + 1) & (self.index.len() - 1);
         }
         at
     }
 
-    /// Puts `key` without a state into the vacant slot `at`, or elsewhere if the table has to grow.
+    /// Removes the entry at `position` and returns its state; the last entry takes its place.
     #[cold]
     #[inline(never)]
-    fn insert(&mut self, mut at: usize, hash: KeyHash, key: &K) -> usize {
-        if (self.len + 1) * LOAD_DENOMINATOR > self.slots.len() * LOAD_NUMERATOR {
-            self.grow();
-            at = self.probe(hash, key);
+    fn remove(&mut self, hash: KeyHash, position: usize) -> S {
+        self.vacate(self.slot_of(hash, position));
+        let last = self.len() - 1;
+        if position < last {
+            let moved = KeyHash::of(&self.entries[last].0);
+            let slot = self.slot_of(moved, last);
+            self.index[slot] = self.fragment(moved) | position as u32;
         }
-        self.slots[at] = Some((key.clone(), None));
-        self.len += 1;
-        at
+        self.entries.swap_remove(position).1
     }
 
-    #[cold]
-    #[inline(never)]
-    fn grow(&mut self) {
-        let capacity = (self.slots.len() * 2).max(CAPACITY_MIN);
-        let old = std::mem::replace(self, Self::with_slots(capacity));
-        self.len = old.len;
-        for (key, state) in old.slots.into_iter().flatten() {
-            let at = self.probe(KeyHash::of(&key), &key);
-            self.slots[at] = Some((key, state));
-        }
-    }
-
-    /// Vacates slot `at` and moves later entries of the run back, so that none is cut off from its
+    /// Vacates slot `at` and moves later numbers of the run back, so that none is cut off from its
     /// home.
-    #[cold]
-    #[inline(never)]
-    fn remove(&mut self, mut at: usize) {
-        let mask = self.slots.len() - 1;
-        self.slots[at] = None;
-        self.len -= 1;
+    fn vacate(&mut self, mut at: usize) {
+        let mask = self.index.len() - 1;
+        self.index[at] = VACANT;
         let mut next = (at + 1) & mask;
-        while let Some((key, _)) = &self.slots[next] {
-            let home = self.home(KeyHash::of(key));
+        while self.index[next] != VACANT {
+            let position = self.index[next] as usize & mask;
+            let home = self.home(KeyHash::of(&self.entries[position].0));
             if next.wrapping_sub(home) & mask >= next.wrapping_sub(at) & mask {
-                self.slots.swap(at, next);
+                self.index.swap(at, next);
                 at = next;
             }
             next = (next + 1) & mask;
@@ -169,11 +231,14 @@ impl<K: Hash + Eq + Clone, S> Table<K, S> {
     }
 }
 
+/// No entry has it: the last position of a full index would, and no index is ever full.
+const VACANT: u32 = u32::MAX;
 /// At most two slots in three are taken: fuller, and the length of a search can no longer be
-/// predicted; emptier, and the table falls out of the caches.
+/// predicted; emptier, and the index falls out of the caches.
 const LOAD_NUMERATOR: usize = 2;
 const LOAD_DENOMINATOR: usize = 3;
-const CAPACITY_MIN: usize = 8;
+const SLOTS_MIN: usize = 8;
+const SLOTS_MAX: usize = 1 << 31;
 
 #[cfg(test)]
 mod tests {
@@ -201,18 +266,19 @@ mod tests {
 
     #[test]
     fn an_empty_table_allocates_nothing_and_room_is_made_ahead() {
-        assert!(Table::<u64, u64>::with_capacity(0).slots.is_empty());
+        assert!(Table::<u64, u64>::with_capacity(0).index.is_empty());
         let mut table = Table::with_capacity(1000);
-        let capacity = table.slots.len();
+        let room = (table.index.len(), table.entries.capacity());
         (0..1000).for_each(|key| set(&mut table, key, Some(key)));
-        assert_eq!(table.slots.len(), capacity);
+        assert_eq!((table.index.len(), table.entries.capacity()), room);
     }
 
     #[test]
     fn the_order_of_iteration_is_pinned() {
         let mut table = Table::default();
         (0..6).for_each(|key| set(&mut table, key, Some(0)));
+        set(&mut table, 1, None);
         let keys: Vec<u64> = table.iter().map(|(key, _)| *key).collect();
-        assert_eq!(keys, [1, 4, 2, 5, 3, 0]);
+        assert_eq!(keys, [0, 5, 2, 3, 4]);
     }
 }
