@@ -620,3 +620,6 @@ pub(crate) struct TaskParts {
 
 /// How many aborted checkpoints a task remembers whose barriers have not come.
 const ABORTED_REMEMBERED_MAX: usize = 32;
+
+#[cfg(test)]
+mod tests;

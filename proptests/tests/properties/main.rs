@@ -4,5 +4,6 @@ mod aligner;
 mod codec;
 mod coordinator;
 mod key_group;
+mod simulation;
 mod state;
 mod tidy;
