@@ -72,6 +72,14 @@ impl Subtask {
     }
 }
 
+/// Edges lead in a circle.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the graph has a cycle through '{0}': feedback edges are not supported")]
+pub struct Cycle(
+    /// A vertex in the circle, or behind it.
+    pub String,
+);
+
 /// All vertices, edges, tasks and channels of a job.
 ///
 /// Invariant: tasks are numbered in vertex order, subtask by subtask; channels in edge order, then
@@ -89,10 +97,14 @@ pub struct PhysicalGraph {
 impl PhysicalGraph {
     /// Lays vertices and edges out.
     ///
+    /// # Errors
+    /// If edges lead in a circle: a barrier would follow itself round for ever.
+    ///
     /// # Panics
     /// If an edge names a vertex that is not there, or a forward edge joins vertices of different
     /// parallelism: the builder checks both.
-    pub fn new(vertices: Vec<Vertex>, edges: Vec<Edge>) -> Self {
+    pub fn new(vertices: Vec<Vertex>, edges: Vec<Edge>) -> Result<Self, Cycle> {
+        check_acyclic(&vertices, &edges)?;
         let mut first_tasks = vec![0];
         for vertex in &vertices {
             let first = first_tasks[first_tasks.len() - 1];
@@ -110,7 +122,7 @@ impl PhysicalGraph {
         for edge in edges {
             graph.add_edge(edge);
         }
-        graph
+        Ok(graph)
     }
 
     /// The vertices, by id.
@@ -224,9 +236,42 @@ impl PhysicalGraph {
     }
 }
 
+/// Takes away, again and again, the vertices that no edge leads to; a circle stays.
+fn check_acyclic(vertices: &[Vertex], edges: &[Edge]) -> Result<(), Cycle> {
+    let mut left: Vec<usize> = (0..vertices.len()).collect();
+    loop {
+        let is_fed = |vertex: &usize| {
+            edges.iter().any(|edge| edge.to.index() == *vertex && left.contains(&edge.from.index()))
+        };
+        let fed: Vec<usize> = left.iter().copied().filter(is_fed).collect();
+        match fed.first() {
+            None => return Ok(()),
+            Some(vertex) if fed.len() == left.len() => {
+                return Err(Cycle(vertices[*vertex].name.to_string()));
+            }
+            Some(_) => left = fed,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_circle_is_refused_by_the_name_of_a_vertex_in_it() {
+        let vertex = |name: &str| Vertex { name: name.into(), parallelism: 1, is_source: false };
+        let edge = |from, to| Edge {
+            from: VertexId::new(from),
+            to: VertexId::new(to),
+            partition: Partition::Forward,
+        };
+        let vertices = vec![vertex("in"), vertex("again"), vertex("back"), vertex("out")];
+        let straight = vec![edge(0, 1), edge(1, 2), edge(2, 3)];
+        assert!(PhysicalGraph::new(vertices.clone(), straight.clone()).is_ok());
+        let round = [&straight[..], &[edge(2, 1)]].concat();
+        assert_eq!(PhysicalGraph::new(vertices, round), Err(Cycle("again".to_owned())));
+    }
 
     #[test]
     fn tasks_and_channels_are_numbered_by_position() {
@@ -243,7 +288,8 @@ mod tests {
         let graph = PhysicalGraph::new(
             vec![vertex("lines", 2, true), vertex("count", 3, false), vertex("out", 3, false)],
             vec![edge(0, 1, Partition::Hash), edge(1, 2, Partition::Forward)],
-        );
+        )
+        .unwrap();
         assert_eq!((graph.task_count(), graph.channels().len()), (8, 9));
         assert_eq!(graph.task_name(TaskId::new(4)), "count/2");
         assert_eq!(graph.source_tasks(), [TaskId::new(0), TaskId::new(1)]);

@@ -175,7 +175,7 @@ impl JobBuilder {
         }
         check_mechanism(&draft.vertices, config.mechanism)?;
         let (vertices, parts) = draft.vertices.iter().cloned().unzip();
-        let graph = PhysicalGraph::new(vertices, draft.edges.clone());
+        let graph = PhysicalGraph::new(vertices, draft.edges.clone())?;
         Ok(Job { name: draft.name.clone(), config, graph, vertices: parts, key_groups })
     }
 }

@@ -7,7 +7,7 @@ mod claim;
 use std::sync::Arc;
 
 use crate::config::JobConfig;
-use crate::graph::{Partition, PhysicalGraph, Subtask};
+use crate::graph::{Cycle, Partition, PhysicalGraph, Subtask};
 use crate::guarantee::Mechanism;
 use crate::id::{AttemptId, SubtaskIndex, TaskId, TransactionId, VertexId};
 use crate::operator::OperatorTraits;
@@ -109,8 +109,8 @@ pub enum GraphError {
         max: u32,
     },
     /// Records would go round for ever, and a barrier with them.
-    #[error("the graph has a cycle through '{0}': feedback edges are not supported")]
-    Cycle(String),
+    #[error(transparent)]
+    Cycle(#[from] Cycle),
     /// A guarantee that needs replay over a source that has none.
     #[error(
         "{mechanism} checkpoints need a source that can be read again, and '{uid}' can not: \

@@ -3,6 +3,7 @@
 mod aligner;
 mod codec;
 mod coordinator;
+mod engine_agrees;
 mod key_group;
 mod simulation;
 mod state;
