@@ -352,7 +352,7 @@ impl SinkMachine {
         }
     }
 
-    /// Whether a transaction that the snapshot of `checkpoint` holds is not confirmed to be prepared.
+    /// Whether a transaction in the snapshot of `checkpoint` is not confirmed to be prepared.
     /// That can be one of an earlier checkpoint that was aborted: it is committed with this one
     /// (rule 60), so this one must not be acknowledged before.
     pub(crate) fn is_preparing(&self, checkpoint: CheckpointId) -> bool {

@@ -30,7 +30,12 @@ pub(crate) struct ModeArgs {
 #[command(next_help_heading = "Mode")]
 pub(crate) struct LevelArgs {
     /// How often each source record may count
-    #[arg(long, value_name = "LEVEL", value_parser = word::<Guarantee>(), default_value = "exactly-once")]
+    #[arg(
+        long,
+        value_name = "LEVEL",
+        value_parser = word::<Guarantee>(),
+        default_value = "exactly-once"
+    )]
     guarantee: Guarantee,
     /// How the guarantee is reached [default: the guarantee's own]
     #[arg(long, value_parser = word::<Mechanism>(), hide_default_value = true)]

@@ -1,4 +1,5 @@
-//! What people and scripts see: JSON rows and tables on standard output, all else on standard error.
+//! What people and scripts see: JSON rows and tables on standard output, all else on standard
+//! error.
 
 use std::io::{self, IsTerminal, Write};
 use std::process;

@@ -32,7 +32,7 @@ pub(crate) struct RunArgs {
     /// The folder that its sinks write into
     #[arg(long, value_name = "DIR")]
     output: PathBuf,
-    /// Where to begin: latest (if there is one), never (at the start of the input), or a checkpoint's folder
+    /// Where to begin: latest (if any), never (at the start of the input), or a checkpoint's folder
     #[arg(long, value_name = "WHERE", value_parser = resume, default_value = "latest")]
     resume: Resume,
     /// How many records all sources together may read in a second

@@ -27,7 +27,7 @@ pub(crate) struct SimulationArgs {
     /// Which faults there are: none, kinds drawn from the seed, or every kind
     #[arg(long, value_enum, default_value_t = Faults::Default)]
     faults: Faults,
-    /// The claim to judge by: LEVEL, or state=LEVEL,output=LEVEL [default: what follows from the job]
+    /// The claim to judge by: LEVEL, or state=LEVEL,output=LEVEL [default: it follows from the job]
     #[arg(long, value_name = "CLAIM", value_parser = claim)]
     claim: Option<ClaimArg>,
 }

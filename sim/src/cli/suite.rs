@@ -60,7 +60,7 @@ pub(crate) struct SuiteArgs {
     /// Write a scenario file for the first refuting seed of each row into this folder
     #[arg(long, value_name = "DIR")]
     repros: Option<PathBuf>,
-    /// Fail if a window that a claim depends on was never hit; on by itself in a suite without flags
+    /// Fail if a window that a claim depends on was never hit; always on in a suite without flags
     #[arg(long)]
     require_coverage: bool,
 }

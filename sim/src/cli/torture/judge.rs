@@ -1,4 +1,4 @@
-//! Judges the lines of a run that was killed (ORACLES C10): by provenance where lines say which record
+//! Judges the lines of a run that was killed (ORACLES C10): by provenance where they name the record
 //! they come from, by value against the job's sequential reference, and both where both can be had.
 
 use std::cmp::Ordering;
@@ -97,7 +97,7 @@ impl Judge {
     fn judge_sink(&self, uid: &str, lines: &[Line], outcome: &Outcome, findings: &mut Findings) {
         let identities = self.identities();
         if identities.is_empty() && self.claim().state != Level::ExactlyOnce {
-            // Rows that timers fire say nothing about records, and what fires follows from the state.
+            // Rows that timers fire tell nothing of records; what fires follows from the state.
             (findings.state, findings.output) = (Verdict::Unknown, Verdict::Unknown);
         } else if self.contract == SinkContract::Idempotent {
             self.judge_table(uid, lines, outcome, findings);
@@ -224,7 +224,7 @@ impl Judge {
         findings: &mut Findings,
     ) {
         let claim = self.claim().state;
-        // A running count grows with every record; of other values nothing is known but whether they
+        // A running count grows with every record; of others nothing is known but whether they
         // are equal.
         let grows = !self.case.reference.rows_depend_on_order();
         for (key, right) in expected {

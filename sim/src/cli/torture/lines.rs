@@ -1,4 +1,4 @@
-//! Lines as they stand in files: the input's, and the rows that sinks wrote, in the order of writing.
+//! Lines as they stand in files: the input's, and the rows that sinks wrote, in order.
 
 use std::fs;
 use std::path::Path;
