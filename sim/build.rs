@@ -1,4 +1,4 @@
-//! Tells the program what built it: the revision and the compiler, for the scenario files it writes.
+//! Tells the program its revision and compiler, for the scenario files that it writes.
 
 use std::process::Command;
 
