@@ -1,5 +1,6 @@
 //! Judges the lines of a run that was killed (ORACLES C10): by provenance where they name the
-//! record they come from, by value against the job's sequential reference, and both where both can be had.
+//! record they come from, by value against the job's sequential reference, and both where both can
+//! be had.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
