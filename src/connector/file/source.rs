@@ -155,11 +155,16 @@ fn open_file<P: LineParser>(
     parser: &mut P,
 ) -> Result<(BufReader<File>, u64), SourceError> {
     let unreadable = |error: io::Error| unreadable(path, &error);
-    let file = File::open(path).map_err(unreadable)?;
-    let metadata = file.metadata().map_err(unreadable)?;
+    // Looked at before it is opened: to open a pipe would wait for its writer.
+    let metadata = std::fs::metadata(path).map_err(unreadable)?;
     if metadata.is_dir() {
         return Err(SourceError::Input(format!("{}: a folder, not a file", path.display())));
     }
+    if !metadata.is_file() {
+        let text = "not a regular file, so it could not be read again after a failure";
+        return Err(SourceError::Input(format!("{}: {text}", path.display())));
+    }
+    let file = File::open(path).map_err(unreadable)?;
     let mut reader = BufReader::with_capacity(BUFFER_BYTES, file);
     if P::HAS_HEADER {
         let mut header = Vec::new();
