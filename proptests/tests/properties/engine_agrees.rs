@@ -13,6 +13,7 @@ use cofferdam::graph::Partition;
 use cofferdam::guarantee::{Mechanism, SinkContract};
 use cofferdam::id::{AttemptId, ChannelId, ChannelIndex, OutletIndex, TaskId, VertexId};
 use cofferdam::job::{Job, JobBuilder, TaskStart};
+use cofferdam::operator::Cell;
 use cofferdam::operator::sink::SinkRequest;
 use cofferdam::operator::source::{ReadReply, ReadRequest};
 use cofferdam::runtime::{self, RunOptions};
@@ -136,7 +137,7 @@ fn new_task(job: &Job, task: TaskId, start: TaskStart) -> Task {
 /// What came of feeding a task.
 #[derive(Debug, PartialEq)]
 struct Fed {
-    cells: Vec<(Arc<str>, Vec<(Vec<u8>, Vec<u8>)>)>,
+    cells: Vec<(Arc<str>, Vec<Cell>)>,
     /// By channel, and that of the sink: encoded records, and control elements in words. The
     /// channels of a rebalancing edge are one, since it deals out batches and not records.
     sent: BTreeMap<Option<u32>, Vec<Vec<u8>>>,
@@ -150,13 +151,12 @@ impl Fed {
         for (channel, element) in elements {
             let mut rest = Some(element.clone());
             while let Some(element) = rest.take() {
-                let element = match element {
-                    Element::Batch(mut records) if records.len() > piece => {
-                        rest = Some(Element::Batch(records.split_off(piece)));
-                        Element::Batch(records)
-                    }
-                    other => other,
-                };
+                let mut element = element;
+                if let Element::Batch(records) = &mut element
+                    && records.len() > piece
+                {
+                    rest = Some(Element::Batch(records.split_off(piece)));
+                }
                 task.handle_element(*channel, element);
             }
         }
@@ -174,7 +174,14 @@ impl Fed {
                 TaskOutput::Sink(SinkRequest::Write { records, .. }) => {
                     sent.entry(None).or_default().extend(encoded(&records));
                 }
-                other => sent.entry(None).or_default().push(format!("{other:?}").into_bytes()),
+                other @ (TaskOutput::Block(_)
+                | TaskOutput::Unblock(_)
+                | TaskOutput::Report(_)
+                | TaskOutput::Store(_)
+                | TaskOutput::Read(_)
+                | TaskOutput::Sink(_)) => {
+                    sent.entry(None).or_default().push(format!("{other:?}").into_bytes());
+                }
             }
         }
         Self { cells: task.stage().cells(), sent }
