@@ -9,7 +9,6 @@ use std::sync::atomic::AtomicBool;
 
 use cofferdam::element::Batch;
 use cofferdam::guarantee::Guarantee;
-use cofferdam::id::VertexId;
 use cofferdam::job::{GraphError, Job};
 use cofferdam::operator::source::ReadOutcome;
 
@@ -115,7 +114,7 @@ impl<F: Fn(&Setup) -> Result<Job, GraphError> + Sync> CaseSource for OwnJob<F> {
 
 /// Reads every source to its end, so that each cursor can be told from its encoding.
 fn read_inputs(job: &Job) -> Result<Vec<CaseInput>, JobError> {
-    let vertices = (0..job.graph().vertices().len() as u32).map(VertexId::new);
+    let vertices = job.graph().vertex_ids();
     let sources = vertices.filter_map(|vertex| Some((vertex, job.source(vertex)?)));
     let mut inputs = Vec::new();
     for (vertex, mut source) in sources {
@@ -230,7 +229,7 @@ fn look(world: &World, job: &Job) -> (Outcome, BTreeMap<RecordId, Effects>) {
             outcome.cells.extend(cells.map(|(key, value)| ((uid.to_string(), key), value)));
         }
     }
-    for vertex in (0..job.graph().vertices().len() as u32).map(VertexId::new) {
+    for vertex in job.graph().vertex_ids() {
         let Some((uid, _)) = job.sink(vertex) else { continue };
         for row in world.external().visible(vertex) {
             if let Some(record) = row.origin.record {

@@ -253,8 +253,7 @@ impl Run {
         let of_attempts = self.outcomes_of_attempts();
         let sinks = Sinks::of(world, job, state, &of_attempts);
         let channels = job.graph().channels().iter().map(|c| (c.from, c.to));
-        let operators = (0..job.graph().vertices().len() as u32)
-            .flat_map(|vertex| job.operators(VertexId::new(vertex)));
+        let operators = job.graph().vertex_ids().flat_map(|vertex| job.operators(vertex));
         let records = self.case.inputs.iter().enumerate().flat_map(|(source, input)| {
             (0..input.records).map(move |offset| RecordId { source: source as u32, offset })
         });
@@ -311,8 +310,8 @@ impl Run {
     }
 
     fn output_hash(&self) -> u64 {
-        let vertices = 0..self.case.job.graph().vertices().len() as u32;
-        let sinks = vertices.map(VertexId::new).filter(|v| self.case.job.sink(*v).is_some());
+        let vertices = self.case.job.graph().vertex_ids();
+        let sinks = vertices.filter(|v| self.case.job.sink(*v).is_some());
         let rows = sinks.flat_map(|vertex| {
             let rows = self.world.external().visible(vertex);
             rows.map(move |row| hash_bytes(u64::from(vertex.get()), &row.bytes))
@@ -366,7 +365,7 @@ fn values_of_applied(case: &Case, cells: &Cells, last: &[Applied]) -> Option<Cel
     for taken in last {
         applied.entry(taken.cell).or_default().extend(taken.origin.record);
     }
-    let vertices = (0..case.job.graph().vertices().len() as u32).map(VertexId::new);
+    let vertices = case.job.graph().vertex_ids();
     let vertices: BTreeMap<String, VertexId> = vertices
         .flat_map(|vertex| {
             let operators = case.job.operators(vertex);
@@ -384,7 +383,7 @@ fn values_of_applied(case: &Case, cells: &Cells, last: &[Applied]) -> Option<Cel
 
 fn visible_rows(world: &World, job: &Job) -> BTreeMap<(String, Vec<u8>), u64> {
     let mut rows = BTreeMap::new();
-    for vertex in (0..job.graph().vertices().len() as u32).map(VertexId::new) {
+    for vertex in job.graph().vertex_ids() {
         let Some((uid, _)) = job.sink(vertex) else { continue };
         for row in world.external().visible(vertex) {
             *rows.entry((uid.to_string(), row.bytes.to_vec())).or_default() += 1;
@@ -416,7 +415,7 @@ impl<'a> Sinks<'a> {
         state: &State,
         of_attempts: &BTreeMap<AttemptId, Outcome>,
     ) -> Self {
-        let vertices = (0..job.graph().vertices().len() as u32).map(VertexId::new);
+        let vertices = job.graph().vertex_ids();
         let sinks = vertices.filter_map(|vertex| Some((vertex, job.sink(vertex)?)));
         let shown = sinks.map(|(vertex, (uid, sink))| {
             let rows = world.external().visible(vertex).map(|row| RowFact {

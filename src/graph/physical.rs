@@ -130,6 +130,11 @@ impl PhysicalGraph {
         &self.vertices
     }
 
+    /// Every vertex, in order.
+    pub fn vertex_ids(&self) -> impl Iterator<Item = VertexId> + use<> {
+        (0..self.vertices.len() as u32).map(VertexId::new)
+    }
+
     /// The edges, by id.
     pub fn edges(&self) -> &[Edge] {
         &self.edges

@@ -175,8 +175,7 @@ impl World {
     pub fn new(plan: Rc<Plan>, decider: Decider) -> Self {
         let mut external = External::new(plan.variant != Some(Variant::OldAttemptNotFenced));
         let graph = plan.job.graph();
-        for vertex in 0..graph.vertices().len() {
-            let vertex = VertexId::new(vertex as u32);
+        for vertex in graph.vertex_ids() {
             if let Some((_, sink)) = plan.job.sink(vertex) {
                 external.add(vertex, sink.contract());
             }
