@@ -3,10 +3,11 @@
 //!
 //! The false alarms it avoids: rows of an idempotent sink replace each other, so seeing one again
 //! is no duplicate. A fired row has its reference's value only if the state behind it is right, so
-//! it is judged where the state claims to be exactly-once and the sink shows nothing but fired
-//! rows; and at most once, against what its own attempt had taken in. A sink that discards shows
-//! nothing, and the rows that it would have are in the expected number of each record: with such a
-//! sink nothing is called lost by provenance. Nothing is lost before the run has ended.
+//! it is judged where the state or the output claims to be exactly-once and the sink shows nothing
+//! but fired rows. Where nothing is restored, a fired row needs what its own attempt had taken in,
+//! and one that is nowhere is lost. A sink that discards shows nothing, and the rows that it would
+//! have are in the expected number of each record: with such a sink nothing is called lost by
+//! provenance. Nothing is lost before the run has ended.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +32,8 @@ fn judge(facts: &Facts<'_>) -> Vec<Finding> {
     for sink in facts.sinks {
         if !sink.expected_of_attempt.is_empty() {
             findings.extend(unexplained(sink, claim));
-        } else if is_judged_by_value(facts, sink) {
+        }
+        if shows_only_fired_rows(facts, sink) {
             findings.extend(by_value(facts, sink, claim));
         }
     }
@@ -76,7 +78,8 @@ fn by_provenance(facts: &Facts<'_>, claim: Level) -> Vec<Finding> {
     findings
 }
 
-fn is_judged_by_value(facts: &Facts<'_>, sink: &SinkFacts<'_>) -> bool {
+/// Whether rows that timers fired can be told from those of records, which provenance judges.
+fn shows_only_fired_rows(facts: &Facts<'_>, sink: &SinkFacts<'_>) -> bool {
     let only_fired = || sink.rows.iter().all(|row| row.origin.record.is_none());
     let shows_each_row = match sink.contract {
         SinkContract::Plain | SinkContract::TwoPhase => true,
@@ -85,25 +88,24 @@ fn is_judged_by_value(facts: &Facts<'_>, sink: &SinkFacts<'_>) -> bool {
     // If every expected row is triggered by a record, provenance has said all.
     let triggered: u64 = facts.records.iter().map(|(_, _, rows)| u64::from(*rows)).sum();
     let expected: u64 = facts.sinks.iter().flat_map(|sink| sink.expected.values()).sum();
-    shows_each_row
-        && facts.state_claim == Level::ExactlyOnce
-        && facts.mechanism.takes_checkpoints()
-        && triggered < expected
-        && only_fired()
+    shows_each_row && triggered < expected && only_fired()
 }
 
 /// Rows that timers fired, by value.
 fn by_value(facts: &Facts<'_>, sink: &SinkFacts<'_>, claim: Level) -> Vec<Finding> {
+    let values_are_due = [facts.state_claim, claim].contains(&Level::ExactlyOnce);
     let visible = count_rows(sink.rows.iter().map(|row| row.bytes));
     let mut findings = Vec::new();
-    for (row, often) in &visible {
-        let expected = sink.expected.get(*row).copied().unwrap_or_default();
-        if *often > expected {
-            let anomaly = if expected == 0 { Anomaly::Unexpected } else { Anomaly::Duplicated };
-            findings.push(finding(claim, anomaly, None, differs(sink, row, *often, expected)));
+    if values_are_due {
+        for (row, often) in &visible {
+            let expected = sink.expected.get(*row).copied().unwrap_or_default();
+            if *often > expected {
+                let anomaly = if expected == 0 { Anomaly::Unexpected } else { Anomaly::Duplicated };
+                findings.push(finding(claim, anomaly, None, differs(sink, row, *often, expected)));
+            }
         }
     }
-    if facts.is_finished {
+    if facts.is_finished && (values_are_due || !facts.mechanism.takes_checkpoints()) {
         for (row, expected) in sink.expected {
             let often = visible.get(row.as_slice()).copied().unwrap_or_default();
             if often < *expected {
@@ -219,5 +221,28 @@ mod tests {
         assert_eq!(found(SinkContract::Plain, 0, &rows, &of_attempt(with)), []);
         let unexplained = [(Anomaly::Unexpected, None)];
         assert_eq!(found(SinkContract::Plain, 0, &rows, &of_attempt(without)), unexplained);
+    }
+
+    #[test]
+    fn a_fired_row_is_lost_where_nothing_is_restored_and_where_the_output_claims_each() {
+        let sinks = [SinkFacts {
+            uid: "out",
+            contract: SinkContract::Plain,
+            rows: &[],
+            expected: &BTreeMap::from([(b"a".to_vec(), 1)]),
+            expected_table: &BTreeMap::new(),
+            expected_of_attempt: &BTreeMap::new(),
+        }];
+        let allowed = |mechanism, state_claim, claim| {
+            let output_claim = Some(claim);
+            let facts = Facts { sinks: &sinks, mechanism, state_claim, output_claim, ..facts(&[]) };
+            judge(&facts).iter().map(|finding| finding.allowed).collect::<Vec<bool>>()
+        };
+        let (once, most, least) = (Level::ExactlyOnce, Level::AtMostOnce, Level::AtLeastOnce);
+        assert_eq!(allowed(Mechanism::None, most, most), [true]);
+        assert_eq!(allowed(Mechanism::None, Level::None, once), [false]);
+        assert_eq!(allowed(Mechanism::Tracked, least, once), [false]);
+        // State that counts twice fires other rows, which nobody can tell from lost ones.
+        assert!(allowed(Mechanism::Tracked, least, least).is_empty());
     }
 }
