@@ -16,7 +16,7 @@ use crate::campaign::{self, Conduct, Row, Seeds, Tally};
 use crate::decide::Decider;
 use crate::jobs::{Case, CaseData, CaseInput, JobError, Parameters, Setup};
 use crate::options::{FaultProfile, Options};
-use crate::reference::{Effects, Outcome, RecordId, Reference};
+use crate::reference::{Effects, Outcome, RecordId, Reference, of_uid};
 use crate::run::{CaseSource, Mode};
 use crate::world::{Ending, Plan, World};
 
@@ -225,21 +225,23 @@ fn look(world: &World, job: &Job) -> (Outcome, BTreeMap<RecordId, Effects>) {
             effects.entry(record).or_default().state += 1;
         }
         for (uid, cells) in task.stage().cells() {
-            let cells = cells.into_iter();
-            outcome.cells.extend(cells.map(|(key, value)| ((uid.to_string(), key), value)));
+            if !cells.is_empty() {
+                of_uid(&mut outcome.cells, &uid).extend(cells);
+            }
         }
     }
     for vertex in job.graph().vertex_ids() {
         let Some((uid, _)) = job.sink(vertex) else { continue };
+        let uid = uid.to_string();
         for row in world.external().visible(vertex) {
             if let Some(record) = row.origin.record {
                 effects.entry(record).or_default().outputs += 1;
             }
             let bytes = row.bytes.to_vec();
             if let Some(key) = &row.key {
-                outcome.tables.insert((uid.to_string(), key.to_vec()), bytes.clone());
+                of_uid(&mut outcome.tables, &uid).insert(key.to_vec(), bytes.clone());
             }
-            *outcome.outputs.entry((uid.to_string(), bytes)).or_default() += 1;
+            *of_uid(&mut outcome.outputs, &uid).entry(bytes).or_default() += 1;
         }
     }
     (outcome, effects)

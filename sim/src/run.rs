@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use cofferdam::guarantee::{Claim, Guarantee, Mechanism, SinkContract};
+use cofferdam::guarantee::{Claim, Guarantee, Level, Mechanism, SinkContract};
 use cofferdam::id::{AttemptId, TaskId, VertexId};
 use cofferdam::job::Job;
 use cofferdam::state::key_group::KeyGroupCount;
@@ -18,7 +18,7 @@ use crate::jobs::{BuiltinJob, Case, CaseData, JobError, Parameters, Setup, Shape
 use crate::log::Log;
 use crate::options::{FaultProfile, Options};
 use crate::oracle::{self, AppliedFact, Cells, Facts, Judgement, RowFact, SinkFacts, StateFacts};
-use crate::reference::Outcome;
+use crate::reference::{ByUid, Outcome, RowCounts, Table, of_uid};
 use crate::world::{Applied, Ending, Plan, World, cell_hash, hash_bytes, mix};
 
 /// Where cases come from: a built-in job, or one of a user's own.
@@ -205,8 +205,8 @@ impl Run {
     pub fn finish(&mut self) -> Report {
         self.world.run();
         let last = self.last_incarnation();
-        let state = State::of(&self.world, &self.case, &last);
-        let judgement = self.judge(&state, last);
+        let state = State::of(&self.world, &self.case, self.claim, &last);
+        let judgement = self.judge(&state, &last);
         let world = &self.world;
         let mut windows = BTreeMap::new();
         let mut disturbances = BTreeMap::new();
@@ -239,7 +239,7 @@ impl Run {
         self.world.tasks().flat_map(|(_, applied)| applied.iter()).copied().collect()
     }
 
-    fn judge(&self, state: &State, last: Vec<Applied>) -> Judgement {
+    fn judge(&self, state: &State, last: &[Applied]) -> Judgement {
         let (world, job) = (&self.world, &self.case.job);
         let fact = |applied: &Applied| AppliedFact { origin: applied.origin, cell: applied.cell };
         let mut incarnations: Vec<(AttemptId, Vec<AppliedFact>)> = world
@@ -264,12 +264,17 @@ impl Run {
             })
             .collect();
         let trace: Vec<Traced> = world.trace().iter().copied().collect();
+        let is_control = |traced: &Traced| {
+            !matches!(traced.event, TraceEvent::Sent { .. } | TraceEvent::Received { .. })
+        };
+        let control = trace.iter().copied().filter(is_control).collect::<Vec<Traced>>();
         let failure = match world.ending() {
             Some(Ending::Failed(error)) => Some(error.to_string()),
             Some(Ending::Finished | Ending::Stuck) | None => None,
         };
         oracle::judge(&Facts {
             trace: &trace,
+            control: &control,
             channels: &channels.collect::<Vec<(TaskId, TaskId)>>(),
             tasks: job.graph().task_count(),
             mechanism: self.mode.mechanism,
@@ -326,34 +331,47 @@ struct State {
     expected: Outcome,
     /// The values that the cells should have after what they have taken in.
     of_applied: Option<Cells>,
-    /// The rows that the reference gives for the order in which records reached the state.
-    rows: BTreeMap<(String, Vec<u8>), u64>,
+    /// The rows that are due, where they follow from the order in which records reached the state.
+    of_order: Option<ByUid<RowCounts>>,
 }
 
 impl State {
-    fn of(world: &World, case: &Case, last: &[Applied]) -> Self {
-        let mut cells = BTreeMap::new();
+    fn of(world: &World, case: &Case, claim: Claim, last: &[Applied]) -> Self {
+        let mut cells = Cells::new();
         for (task, _) in world.tasks() {
             for (uid, of_operator) in task.stage().cells() {
-                for (key, value) in of_operator {
-                    cells.insert((uid.to_string(), key), value);
+                if !of_operator.is_empty() {
+                    of_uid(&mut cells, &uid).extend(of_operator);
                 }
             }
         }
-        let expected = case.reference.run_all();
-        let of_applied = values_of_applied(case, &cells, last);
-        let rows = match case.reference.run(&records_of(last)) {
-            _ if !case.reference.rows_depend_on_order() => expected.outputs.clone(),
-            Some(outcome) => outcome.outputs,
-            // Nobody can say what the values should be: then only the origins of rows speak.
-            None => visible_rows(world, &case.job),
+        let of_applied = match claim.state {
+            Level::ExactlyOnce => None,
+            Level::None | Level::AtMostOnce | Level::AtLeastOnce => {
+                values_of_applied(case, &cells, last)
+            }
         };
-        Self { cells, expected, of_applied, rows }
+        let of_order = case.reference.rows_depend_on_order().then(|| {
+            match case.reference.run(&records_of(last)) {
+                Some(outcome) => outcome.outputs,
+                // Nobody can say what the values should be: then only the origins of rows speak.
+                None => visible_rows(world, &case.job),
+            }
+        });
+        Self { cells, expected: case.reference.run_all(), of_applied, of_order }
+    }
+
+    /// The rows that a sink should show.
+    fn rows(&self, uid: &str) -> &RowCounts {
+        self.of_order.as_ref().unwrap_or(&self.expected.outputs).get(uid).unwrap_or(&NO_ROWS)
     }
 
     fn hash(&self) -> u64 {
-        let cells = self.cells.iter().map(|((uid, key), value)| {
-            mix(hash_bytes(hash_bytes(0, uid.as_bytes()), key), hash_bytes(1, value))
+        let cells = self.cells.iter().flat_map(|(uid, of_operator)| {
+            let uid = hash_bytes(0, uid.as_bytes());
+            of_operator
+                .iter()
+                .map(move |(key, value)| mix(hash_bytes(uid, key), hash_bytes(1, value)))
         });
         cells.fold(0, u64::wrapping_add)
     }
@@ -366,27 +384,30 @@ fn values_of_applied(case: &Case, cells: &Cells, last: &[Applied]) -> Option<Cel
         applied.entry(taken.cell).or_default().extend(taken.origin.record);
     }
     let vertices = case.job.graph().vertex_ids();
-    let vertices: BTreeMap<String, VertexId> = vertices
+    let vertices: BTreeMap<Arc<str>, VertexId> = vertices
         .flat_map(|vertex| {
             let operators = case.job.operators(vertex);
-            operators.into_iter().map(move |(uid, _)| (uid.to_string(), vertex))
+            operators.into_iter().map(move |(uid, _)| (uid, vertex))
         })
         .collect();
-    let mut values = BTreeMap::new();
-    for (uid, key) in cells.keys() {
-        let taken = applied.get(&cell_hash(vertices[uid], key)).map_or(&[][..], Vec::as_slice);
-        let value = case.reference.cell(uid, key, taken)?;
-        values.insert((uid.clone(), key.clone()), value);
+    let mut values = Cells::new();
+    for (uid, of_operator) in cells {
+        let vertex = vertices[uid.as_str()];
+        let value = |key: &Vec<u8>| {
+            let taken = applied.get(&cell_hash(vertex, key)).map_or(&[][..], Vec::as_slice);
+            Some((key.clone(), case.reference.cell(uid, key, taken)?))
+        };
+        values.insert(uid.clone(), of_operator.keys().map(value).collect::<Option<_>>()?);
     }
     Some(values)
 }
 
-fn visible_rows(world: &World, job: &Job) -> BTreeMap<(String, Vec<u8>), u64> {
-    let mut rows = BTreeMap::new();
+fn visible_rows(world: &World, job: &Job) -> ByUid<RowCounts> {
+    let mut rows = ByUid::new();
     for vertex in job.graph().vertex_ids() {
         let Some((uid, _)) = job.sink(vertex) else { continue };
         for row in world.external().visible(vertex) {
-            *rows.entry((uid.to_string(), row.bytes.to_vec())).or_default() += 1;
+            *of_uid::<RowCounts>(&mut rows, uid).entry(row.bytes.to_vec()).or_default() += 1;
         }
     }
     rows
@@ -400,20 +421,20 @@ fn records_of(applied: &[Applied]) -> Vec<RecordId> {
 struct Sinks<'a>(Vec<Shown<'a>>);
 
 struct Shown<'a> {
-    uid: String,
+    uid: &'a str,
     contract: SinkContract,
     rows: Vec<RowFact<'a>>,
-    expected: BTreeMap<Vec<u8>, u64>,
-    expected_table: BTreeMap<Vec<u8>, Vec<u8>>,
-    expected_of_attempt: BTreeMap<AttemptId, BTreeMap<Vec<u8>, u64>>,
+    expected: &'a RowCounts,
+    expected_table: &'a Table,
+    expected_of_attempt: BTreeMap<AttemptId, &'a RowCounts>,
 }
 
 impl<'a> Sinks<'a> {
     fn of(
         world: &'a World,
-        job: &Job,
-        state: &State,
-        of_attempts: &BTreeMap<AttemptId, Outcome>,
+        job: &'a Job,
+        state: &'a State,
+        of_attempts: &'a BTreeMap<AttemptId, Outcome>,
     ) -> Self {
         let vertices = job.graph().vertex_ids();
         let sinks = vertices.filter_map(|vertex| Some((vertex, job.sink(vertex)?)));
@@ -424,16 +445,16 @@ impl<'a> Sinks<'a> {
                 bytes: &row.bytes,
                 key: row.key.as_deref(),
             });
-            let expected_of_attempt = of_attempts
-                .iter()
-                .map(|(attempt, outcome)| (*attempt, of_sink(&outcome.outputs, &uid)));
+            let expected_of_attempt = of_attempts.iter().map(|(attempt, outcome)| {
+                (*attempt, outcome.outputs.get(&**uid).unwrap_or(&NO_ROWS))
+            });
             Shown {
                 contract: sink.contract(),
                 rows: rows.collect(),
-                expected: of_sink(&state.rows, &uid),
-                expected_table: of_sink(&state.expected.tables, &uid),
+                expected: state.rows(uid),
+                expected_table: state.expected.tables.get(&**uid).unwrap_or(&NO_TABLE),
                 expected_of_attempt: expected_of_attempt.collect(),
-                uid: uid.to_string(),
+                uid,
             }
         });
         Self(shown.collect())
@@ -441,21 +462,19 @@ impl<'a> Sinks<'a> {
 
     fn facts(&self) -> Vec<SinkFacts<'_>> {
         let facts = self.0.iter().map(|shown| SinkFacts {
-            uid: &shown.uid,
+            uid: shown.uid,
             contract: shown.contract,
             rows: &shown.rows,
-            expected: &shown.expected,
-            expected_table: &shown.expected_table,
+            expected: shown.expected,
+            expected_table: shown.expected_table,
             expected_of_attempt: &shown.expected_of_attempt,
         });
         facts.collect()
     }
 }
 
-fn of_sink<V: Clone>(all: &BTreeMap<(String, Vec<u8>), V>, uid: &str) -> BTreeMap<Vec<u8>, V> {
-    let of_sink = all.iter().filter(|((sink, _), _)| sink == uid);
-    of_sink.map(|((_, row), value)| (row.clone(), value.clone())).collect()
-}
+static NO_ROWS: RowCounts = RowCounts::new();
+static NO_TABLE: Table = Table::new();
 
 /// Enough for several checkpoints and few enough for thousands of runs a second.
 pub const RECORDS_DEFAULT: usize = 100;

@@ -25,7 +25,7 @@ use cofferdam_sim::jobs::OffsetAt;
 use cofferdam_sim::log::Log;
 use cofferdam_sim::options::{FaultProfile, Options};
 use cofferdam_sim::oracle::{
-    AppliedFact, Facts, Judgement, RowFact, SinkFacts, StateFacts, Verdict, judge,
+    AppliedFact, Cells, Facts, Judgement, RowCounts, RowFact, SinkFacts, StateFacts, Verdict, judge,
 };
 use cofferdam_sim::world::{Applied, Ending, Plan, World};
 
@@ -46,8 +46,8 @@ struct Case {
 /// What a job comes to.
 #[derive(Default)]
 struct Reference {
-    cells: BTreeMap<(String, Vec<u8>), Vec<u8>>,
-    rows: BTreeMap<Vec<u8>, u64>,
+    cells: Cells,
+    rows: RowCounts,
 }
 
 const COUNTING: Case = Case {
@@ -92,8 +92,8 @@ fn counted(numbers: &[u64]) -> Reference {
         *count += 1;
         *reference.rows.entry(codec::encode(&(key, *count))).or_default() += 1;
     }
-    let cell = |(key, count)| (("count".to_owned(), codec::encode(&key)), codec::encode(&count));
-    reference.cells = counts.into_iter().map(cell).collect();
+    let cells = counts.iter().map(|(key, count)| (codec::encode(key), codec::encode(count)));
+    reference.cells = Cells::from([("count".to_owned(), cells.collect())]);
     reference
 }
 
@@ -196,13 +196,12 @@ impl Case {
             .map(|(attempt, tasks)| (*attempt, applied(tasks)))
             .collect();
         incarnations.push((world.attempt(), applied(world.tasks().map(|(_, of)| of))));
-        let cells = world
-            .tasks()
-            .flat_map(|(task, _)| task.stage().cells())
-            .flat_map(|(uid, cells)| {
-                cells.into_iter().map(move |(key, value)| ((uid.to_string(), key), value))
-            })
-            .collect();
+        let mut cells = Cells::new();
+        for (uid, found) in world.tasks().flat_map(|(task, _)| task.stage().cells()) {
+            if !found.is_empty() {
+                cells.entry(uid.to_string()).or_default().extend(found);
+            }
+        }
         let whole = (self.reference)(&(0..RECORDS).collect::<Vec<u64>>());
         let rows: Vec<RowFact<'_>> = world
             .external()
@@ -218,11 +217,9 @@ impl Case {
         let of_attempt = |(attempt, applied): &(AttemptId, Vec<AppliedFact>)| {
             (*attempt, (self.reference)(&numbers(applied)).rows)
         };
-        let expected_of_attempt = if takes_checkpoints {
-            BTreeMap::new()
-        } else {
-            incarnations.iter().map(of_attempt).collect()
-        };
+        let of_attempts: BTreeMap<AttemptId, RowCounts> =
+            incarnations.iter().filter(|_| !takes_checkpoints).map(of_attempt).collect();
+        let expected_of_attempt = of_attempts.iter().map(|(of, rows)| (*of, rows)).collect();
         let empty = BTreeMap::new();
         let sinks = [SinkFacts {
             uid: "out",
@@ -246,6 +243,7 @@ impl Case {
         let trace: Vec<Traced> = world.trace().iter().copied().collect();
         judge(&Facts {
             trace: &trace,
+            control: &trace,
             channels: &channels,
             tasks: job.graph().task_count(),
             mechanism: self.mechanism,

@@ -159,12 +159,9 @@ impl Job {
         self.vertices[vertex.index()].source.as_ref().map(|parts| parts.source.clone())
     }
 
-    /// A copy of the sink of a vertex, if it ends in one, with its uid.
-    pub fn sink(&self, vertex: VertexId) -> Option<(Arc<str>, Box<dyn ErasedSink>)> {
-        self.vertices[vertex.index()]
-            .sink
-            .as_ref()
-            .map(|sink| (sink.uid.clone(), sink.sink.clone()))
+    /// The sink of a vertex, if it ends in one, with its uid. Who writes needs a copy.
+    pub fn sink(&self, vertex: VertexId) -> Option<(&Arc<str>, &dyn ErasedSink)> {
+        self.vertices[vertex.index()].sink.as_ref().map(|sink| (&sink.uid, &*sink.sink))
     }
 
     /// Cuts the input of every source into splits and gives each source task its own: what the

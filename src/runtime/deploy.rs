@@ -118,7 +118,7 @@ pub(super) fn load(
         let (vertex, subtask) = graph.place_of(task);
         let parallelism = graph.vertices()[vertex.index()].parallelism;
         let place = SinkPlace { subtask, parallelism, attempt };
-        let sink = job.sink(vertex).map(|(_, sink)| (sink, place));
+        let sink = job.sink(vertex).map(|(_, sink)| (sink.clone_box(), place));
         let hands = Hands::new(ports, job.source(vertex), sink);
         cargo[worker_of(task)].slots.push(Slot::new(machine, inlets, hands));
     }

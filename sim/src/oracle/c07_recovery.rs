@@ -45,7 +45,7 @@ fn judge(facts: &Facts<'_>) -> Vec<Finding> {
         sinks: Vec::new(),
     };
     let mut findings = Vec::new();
-    for traced in facts.trace {
+    for traced in facts.control {
         recovery.completions.note(&traced.event);
         let problem = match traced.event {
             TraceEvent::Deployed { attempt, restored } => recovery.deploy(attempt, restored),

@@ -147,8 +147,8 @@ fn finding(claim: Level, anomaly: Anomaly, record: Option<RecordId>, text: Strin
 
 #[cfg(test)]
 mod tests {
-    use super::super::RowFact;
     use super::super::testing::*;
+    use super::super::{RowCounts, RowFact};
     use super::*;
     use cofferdam::guarantee::Mechanism;
     use cofferdam::trace::Origin;
@@ -167,7 +167,7 @@ mod tests {
         contract: SinkContract,
         of_record: u32,
         rows: &[RowFact<'_>],
-        of_attempt: &BTreeMap<AttemptId, BTreeMap<Vec<u8>, u64>>,
+        of_attempt: &BTreeMap<AttemptId, &RowCounts>,
     ) -> Vec<(Anomaly, Option<RecordId>)> {
         let sinks = [SinkFacts {
             uid: "out",
@@ -215,8 +215,9 @@ mod tests {
 
     #[test]
     fn at_most_once_a_row_needs_what_its_own_attempt_has_taken_in() {
+        let (with, without) = (RowCounts::from([(b"a".to_vec(), 1)]), RowCounts::new());
+        let (with, without) = (&with, &without);
         let of_attempt = |rows| BTreeMap::from([(att(1), rows)]);
-        let (with, without) = (BTreeMap::from([(b"a".to_vec(), 1)]), BTreeMap::new());
         let rows = [row(None, 7, b"a")];
         assert_eq!(found(SinkContract::Plain, 0, &rows, &of_attempt(with)), []);
         let unexplained = [(Anomaly::Unexpected, None)];

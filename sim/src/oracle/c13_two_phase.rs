@@ -51,7 +51,7 @@ fn judge(facts: &Facts<'_>) -> Vec<Finding> {
     let mut completions = Completions::new(facts.tasks);
     let mut sinks = TwoPhase { transactions: BTreeMap::new(), completed: ByAttempt::new(None) };
     let mut problems = Vec::new();
-    for traced in facts.trace {
+    for traced in facts.control {
         if let Some(completion) = completions.note(&traced.event) {
             *sinks.completed.at(completion.attempt) = Some(completion.checkpoint);
         }

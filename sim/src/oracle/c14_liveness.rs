@@ -38,7 +38,7 @@ fn judge(facts: &Facts<'_>) -> Vec<Finding> {
         has_coordinator: false,
     };
     let mut problems = Vec::new();
-    for traced in facts.trace {
+    for traced in facts.control {
         problems.extend(progress.note(&traced.event));
     }
     if let Some(task) = progress.crashed.filter(|_| !progress.has_ended) {

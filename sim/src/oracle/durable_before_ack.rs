@@ -22,7 +22,7 @@ fn judge(facts: &Facts<'_>) -> Vec<Finding> {
     let mut parts: ByAttempt<Vec<(TaskId, CheckpointId)>> = ByAttempt::new(Vec::new());
     let mut completions = Completions::new(facts.tasks);
     let mut findings = Vec::new();
-    for traced in facts.trace {
+    for traced in facts.control {
         let problem = match traced.event {
             TraceEvent::StateStored { task, attempt, checkpoint } => {
                 parts.at(attempt).push((task, checkpoint));

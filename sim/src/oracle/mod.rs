@@ -61,6 +61,8 @@ pub const ORACLES: &[Oracle] = &[
 pub struct Facts<'a> {
     /// What happened, in order.
     pub trace: &'a [Traced],
+    /// The same without what was sent and received on channels, which is most of it.
+    pub control: &'a [Traced],
     /// Sender and receiver of each channel, by channel.
     pub channels: &'a [(TaskId, TaskId)],
     /// How many tasks there are.
@@ -96,12 +98,18 @@ pub struct StateFacts<'a> {
     /// The cells of the reference for the whole input.
     pub expected: &'a Cells,
     /// The cells of the reference for just what the last incarnation has taken in; none if the
-    /// reference can not say.
+    /// reference can not say, or if the claim asks for the whole input.
     pub expected_of_applied: Option<&'a Cells>,
 }
 
-/// Encoded values by operator and encoded key.
-pub type Cells = BTreeMap<(String, Vec<u8>), Vec<u8>>;
+/// Encoded values by encoded key, by operator; one without any is absent.
+pub type Cells = BTreeMap<String, Table>;
+
+/// Encoded values by encoded key.
+pub type Table = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// How often there is each encoded row.
+pub type RowCounts = BTreeMap<Vec<u8>, u64>;
 
 /// A record that was taken into a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -121,12 +129,12 @@ pub struct SinkFacts<'a> {
     /// Every visible row, in the order of becoming visible within a subtask.
     pub rows: &'a [RowFact<'a>],
     /// How often the reference has each row, for the whole input.
-    pub expected: &'a BTreeMap<Vec<u8>, u64>,
+    pub expected: &'a RowCounts,
     /// The reference's last row of each key, for the whole input.
-    pub expected_table: &'a BTreeMap<Vec<u8>, Vec<u8>>,
+    pub expected_table: &'a Table,
     /// How often the reference has each row for just what one attempt has taken in, by attempt;
     /// only for at-most-once, and empty if the reference can not say.
-    pub expected_of_attempt: &'a BTreeMap<AttemptId, BTreeMap<Vec<u8>, u64>>,
+    pub expected_of_attempt: &'a BTreeMap<AttemptId, &'a RowCounts>,
 }
 
 /// A visible row.

@@ -14,6 +14,7 @@ use super::{Cells, Facts, Oracle, StateFacts};
 pub(super) fn facts(trace: &[Traced]) -> Facts<'_> {
     Facts {
         trace,
+        control: trace,
         channels: CHANNELS,
         tasks: 3,
         mechanism: Mechanism::Aligned,

@@ -6,12 +6,13 @@
 //! the whole input does not say what the values have to be: state is then compared with what its
 //! last incarnation has taken in, if the reference can say that, and the output is not.
 
-use std::collections::BTreeMap;
+use std::borrow::Borrow;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cofferdam::guarantee::{Level, SinkContract};
 
 use super::delivery::count_rows;
-use super::{Anomaly, Cells, Facts, Finding, Oracle, SinkFacts, Subject};
+use super::{Anomaly, Cells, Facts, Finding, Oracle, SinkFacts, Subject, Table};
 
 /// The judge.
 pub(super) const ORACLE: Oracle = Oracle {
@@ -58,20 +59,21 @@ fn wrong(subject: Subject, text: String) -> Finding {
 }
 
 fn differing_cells(cells: &Cells, expected: &Cells) -> Vec<String> {
-    differences(cells, expected, |(operator, key), found, expected| {
-        let key = readable(key);
-        format!(
-            "state of '{operator}' for key {key} is {} and not {}",
-            or_none(found),
-            or_none(expected)
-        )
-    })
+    let none = Table::new();
+    let operators: BTreeSet<&String> = cells.keys().chain(expected.keys()).collect();
+    let texts = operators.into_iter().flat_map(|operator| {
+        let [found, expected] = [cells, expected].map(|all| all.get(operator).unwrap_or(&none));
+        differences(found, expected, |key, found, expected| {
+            let (key, found, expected) = (readable(key), or_none(found), or_none(expected));
+            format!("state of '{operator}' for key {key} is {found} and not {expected}")
+        })
+    });
+    texts.collect()
 }
 
 fn differing_rows(sink: &SinkFacts<'_>) -> Vec<String> {
     let visible = count_rows(sink.rows.iter().map(|row| row.bytes));
-    let expected = sink.expected.iter().map(|(row, often)| (row.as_slice(), *often)).collect();
-    differences(&visible, &expected, |row, found, expected| {
+    differences(&visible, sink.expected, |row, found, expected| {
         let (found, expected) = (found.unwrap_or(&0), expected.unwrap_or(&0));
         let row = readable(row);
         format!("sink '{}' shows row {row} {found} times and not {expected} times", sink.uid)
@@ -81,9 +83,7 @@ fn differing_rows(sink: &SinkFacts<'_>) -> Vec<String> {
 fn differing_table(sink: &SinkFacts<'_>) -> Vec<String> {
     let rows = sink.rows.iter().filter_map(|row| Some((row.key?, row.bytes)));
     let table: BTreeMap<&[u8], &[u8]> = rows.collect();
-    let expected = sink.expected_table.iter();
-    let expected = expected.map(|(key, row)| (key.as_slice(), row.as_slice())).collect();
-    differences(&table, &expected, |key, found, expected| {
+    differences(&table, sink.expected_table, |key, found, expected| {
         let key = readable(key);
         let (found, expected) = (or_none(found), or_none(expected));
         format!("sink '{}' shows {found} for key {key} and not {expected}", sink.uid)
@@ -91,19 +91,25 @@ fn differing_table(sink: &SinkFacts<'_>) -> Vec<String> {
 }
 
 /// Describes each key at which two maps differ.
-fn differences<K: Ord, V: PartialEq>(
-    found: &BTreeMap<K, V>,
-    expected: &BTreeMap<K, V>,
-    describe: impl Fn(&K, Option<&V>, Option<&V>) -> String,
+fn differences<F: PartialEq<E>, E>(
+    found: &BTreeMap<impl Borrow<[u8]> + Ord, F>,
+    expected: &BTreeMap<Vec<u8>, E>,
+    describe: impl Fn(&[u8], Option<&F>, Option<&E>) -> String,
 ) -> Vec<String> {
     // Nearly always they do not, and that is found out faster.
-    if found == expected {
+    let pairs = || found.iter().zip(expected);
+    if found.len() == expected.len()
+        && pairs().all(|((key, value), (due, value_due))| key.borrow() == due && value == value_due)
+    {
         return Vec::new();
     }
-    let missing = expected.iter().filter(|(key, _)| !found.contains_key(key));
+    let missing = expected.iter().filter(|(key, _)| !found.contains_key(key.as_slice()));
     let missing = missing.map(|(key, value)| describe(key, None, Some(value)));
-    let other = found.iter().filter(|(key, value)| expected.get(key) != Some(value));
-    let other = other.map(|(key, value)| describe(key, Some(value), expected.get(key)));
+    let other = found.iter().filter_map(|(key, value)| {
+        let due = expected.get(key.borrow());
+        let differs = due.is_none_or(|due| value != due);
+        differs.then(|| describe(key.borrow(), Some(value), due))
+    });
     missing.chain(other).collect()
 }
 
@@ -118,7 +124,7 @@ mod tests {
     use super::*;
 
     fn cells(value: &[u8]) -> Cells {
-        BTreeMap::from([(("count".to_owned(), b"the".to_vec()), value.to_vec())])
+        BTreeMap::from([("count".to_owned(), Table::from([(b"the".to_vec(), value.to_vec())]))])
     }
 
     #[test]

@@ -25,15 +25,22 @@ pub struct Effects {
 /// What a job comes to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Keyed state at the end, by operator uid and encoded key. A cell whose state is gone is
-    /// absent.
-    pub cells: BTreeMap<(String, Vec<u8>), Vec<u8>>,
-    /// How often each encoded row is emitted, by sink uid.
-    pub outputs: BTreeMap<(String, Vec<u8>), u64>,
-    /// What idempotent sinks show at the end: the last encoded row, by sink uid and encoded row
-    /// key.
-    pub tables: BTreeMap<(String, Vec<u8>), Vec<u8>>,
+    /// Keyed state at the end, by operator uid. A cell whose state is gone is absent.
+    pub cells: ByUid<Table>,
+    /// How often each row is emitted, by sink uid.
+    pub outputs: ByUid<RowCounts>,
+    /// What idempotent sinks show at the end: the last row of each row key, by sink uid.
+    pub tables: ByUid<Table>,
 }
+
+/// What there is of each operator or sink; those without anything are absent.
+pub type ByUid<T> = BTreeMap<String, T>;
+
+/// Encoded values by encoded key.
+pub type Table = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// How often there is each encoded row.
+pub type RowCounts = BTreeMap<Vec<u8>, u64>;
 
 /// The sequential reference of one case.
 pub trait Reference: Send + Sync {
@@ -66,13 +73,21 @@ impl Outcome {
         key: &K,
         value: &V,
     ) {
-        self.cells.insert((uid.to_owned(), codec::encode(key)), codec::encode(value));
+        of_uid(&mut self.cells, uid).insert(codec::encode(key), codec::encode(value));
     }
 
     /// Notes one emitted row, and that it is now the row of the encoded `key` in the table.
     pub(crate) fn row<R: Serialize>(&mut self, uid: &str, key: Vec<u8>, row: &R) {
         let row = codec::encode(row);
-        *self.outputs.entry((uid.to_owned(), row.clone())).or_default() += 1;
-        self.tables.insert((uid.to_owned(), key), row);
+        of_uid(&mut self.tables, uid).insert(key, row.clone());
+        *of_uid(&mut self.outputs, uid).entry(row).or_default() += 1;
     }
+}
+
+/// What there is of an operator or sink, which begins with nothing.
+pub(crate) fn of_uid<'a, T: Default>(all: &'a mut ByUid<T>, uid: &str) -> &'a mut T {
+    if !all.contains_key(uid) {
+        all.insert(uid.to_owned(), T::default());
+    }
+    all.get_mut(uid).expect("it was put there if it was missing")
 }

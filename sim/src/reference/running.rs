@@ -7,7 +7,7 @@ use cofferdam::state::codec;
 use serde::Serialize;
 
 use crate::jobs::row::Entry;
-use crate::reference::{Effects, Outcome, RecordId, Reference};
+use crate::reference::{Effects, Outcome, RecordId, Reference, RowCounts, Table};
 
 /// When rows come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,19 +133,29 @@ where
 impl<K: Ord + Clone + Serialize, G, V: Serialize, R: Serialize> RunningReference<K, G, V, R> {
     fn apply(&self, records: impl Iterator<Item = usize>) -> Outcome {
         let mut outcome = Outcome::default();
-        let mut values: BTreeMap<&K, V> = BTreeMap::new();
+        let mut values: BTreeMap<&K, Option<V>> = BTreeMap::new();
+        let mut rows = RowCounts::new();
         for (key, given) in records.flat_map(|record| &self.records[record]) {
-            let value = (self.next)(values.get(key), given);
+            let value = values.entry(key).or_default();
+            let next = (self.next)(value.as_ref(), given);
             if self.emits == Emits::EveryChange {
-                outcome.row("out", codec::encode(key), &(self.row)(key, &value));
+                *rows.entry(codec::encode(&(self.row)(key, &next))).or_default() += 1;
             }
-            values.insert(key, value);
+            *value = Some(next);
         }
-        for (key, value) in &values {
-            outcome.cell("fold", *key, value);
+        let mut table = Table::new();
+        for (key, value) in values {
+            let value = value.expect("a key is entered with its first value");
+            let row = codec::encode(&(self.row)(key, &value));
             if self.emits == Emits::AtTheEnd {
-                outcome.row("out", codec::encode(*key), &(self.row)(key, value));
+                rows.insert(row.clone(), 1);
             }
+            table.insert(codec::encode(key), row);
+            outcome.cell("fold", key, &value);
+        }
+        if !rows.is_empty() {
+            outcome.outputs.insert("out".to_owned(), rows);
+            outcome.tables.insert("out".to_owned(), table);
         }
         outcome
     }
@@ -165,7 +175,8 @@ mod tests {
 
     fn rows<V: serde::de::DeserializeOwned>(outcome: &Outcome) -> Vec<(String, V)> {
         let decode = |row: &Vec<u8>| codec::decode::<Entry<V>>(row).unwrap();
-        let rows = outcome.outputs.iter().flat_map(|((_, row), times)| vec![row; *times as usize]);
+        let rows = outcome.outputs["out"].iter();
+        let rows = rows.flat_map(|(row, times)| vec![row; *times as usize]);
         rows.map(decode).map(|entry| (entry.key, entry.value)).collect()
     }
 
@@ -192,10 +203,10 @@ mod tests {
         let applied = [record(0), record(0), record(1)];
         let outcome = reference.run(&applied).unwrap();
         let sum = 2 * i128::from(i64::MAX) - 1;
-        let cell = outcome.cells[&("fold".to_owned(), codec::encode("a"))].clone();
-        assert_eq!(codec::decode(&cell), Ok(sum));
-        assert_eq!(outcome.cells.len(), 1, "what was not applied is not there");
-        let last = &outcome.tables[&("out".to_owned(), codec::encode("a"))];
+        let cell = &outcome.cells["fold"][&codec::encode("a")];
+        assert_eq!(codec::decode(cell), Ok(sum));
+        assert_eq!(outcome.cells["fold"].len(), 1, "what was not applied is not there");
+        let last = &outcome.tables["out"][&codec::encode("a")];
         assert_eq!(codec::decode::<Entry<i128>>(last).unwrap().value, sum);
     }
 

@@ -78,7 +78,7 @@ impl Reference for SmokeAlarmReference {
     }
 
     fn cell(&self, uid: &str, key: &[u8], applied: &[RecordId]) -> Option<Vec<u8>> {
-        self.run(applied)?.cells.remove(&(uid.to_owned(), key.to_vec()))
+        self.run(applied)?.cells.get_mut(uid)?.remove(key)
     }
 
     fn run_all(&self) -> Outcome {
@@ -103,7 +103,7 @@ mod tests {
         let readings = Arc::new((0..).zip(readings).map(reading).collect());
         let reference = SmokeAlarmReference::new(readings, Pattern { hot: 40.0, within_ms: 10 });
         let rows = reference.run_all().outputs;
-        let text = |(uid, row): &(String, Vec<u8>)| match uid.as_str() {
+        let text = |(uid, row): (&str, &Vec<u8>)| match uid {
             "out" => {
                 let alarm: Alarm = codec::decode(row).unwrap();
                 format!("{} -> {}", alarm.hot_at.as_millis(), alarm.smoke_at.as_millis())
@@ -113,7 +113,8 @@ mod tests {
                 format!("{} expired", expired.hot_at.as_millis())
             }
         };
-        rows.keys().map(text).collect()
+        let rows = rows.iter().flat_map(|(uid, rows)| rows.keys().map(move |row| (&**uid, row)));
+        rows.map(text).collect()
     }
 
     #[test]

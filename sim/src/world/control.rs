@@ -208,6 +208,7 @@ impl World {
                 life: Life::Starting,
                 inputs: plan.job.graph().inputs(task).iter().map(|_| Link::new(capacity)).collect(),
                 waiting: VecDeque::new(),
+                client: plan.job.source(plan.job.graph().place_of(task).0),
                 read: None,
                 reserved: None,
                 applied: Log::new(),

@@ -25,7 +25,7 @@ use cofferdam::id::{AttemptId, ChannelId, TaskId, VertexId};
 use cofferdam::job::Job;
 use cofferdam::message::{TaskMessage, ToTask};
 use cofferdam::operator::sink::SinkRequest;
-use cofferdam::operator::source::ReadRequest;
+use cofferdam::operator::source::{ErasedSource, ReadRequest};
 use cofferdam::state::hash::KeyHash;
 use cofferdam::state::snapshot::SourceState;
 use cofferdam::storage::{CheckpointMetadata, StoreKey, StoreReply};
@@ -114,6 +114,8 @@ struct Slot {
     inputs: Vec<Link>,
     /// What did not fit into the channels behind.
     waiting: VecDeque<(ChannelId, Element, Origins)>,
+    /// What reads, if the task begins with a source.
+    client: Option<Box<dyn ErasedSource>>,
     read: Option<ReadRequest>,
     /// Records that were read and wait for their positions to be reserved.
     reserved: Option<(Batch, Origins)>,

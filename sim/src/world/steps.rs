@@ -139,9 +139,9 @@ impl World {
             let Some(request) = slot.read.take() else { return };
             let (vertex, _) = plan.job.graph().place_of(id);
             let source = plan.sources.iter().position(|(source, _)| *source == vertex);
-            let source = source.expect("a task that reads begins with a source");
+            let source = source.expect("every source is in the plan");
             let first = (plan.sources[source].1)(&request.cursor);
-            let mut client = plan.job.source(vertex).expect("its vertex has a source");
+            let client = slot.client.as_mut().expect("a task that reads begins with a source");
             let records_max = if whole { records as usize } else { 1 };
             let outcome = client.read(&request.cursor, records_max);
             let count = match &outcome {

@@ -273,13 +273,13 @@ impl Judge {
 
     /// The rows of a sink.
     fn rows(&self, uid: &str, outcome: &Outcome) -> Counts {
-        let rows = outcome.outputs.iter().filter(|((sink, _), _)| sink == uid);
-        rows.map(|((_, row), times)| (self.line(uid, row).row, *times)).collect()
+        let rows = outcome.outputs.get(uid).into_iter().flatten();
+        rows.map(|(row, times)| (self.line(uid, row).row, *times)).collect()
     }
 
     /// The last row of each key of a sink.
     fn last_rows(&self, uid: &str, outcome: &Outcome) -> BTreeMap<String, Line> {
-        let rows = outcome.tables.iter().filter(|((sink, _), _)| sink == uid);
+        let rows = outcome.tables.get(uid).into_iter().flatten();
         let lines = rows.map(|(_, row)| self.line(uid, row));
         lines.map(|line| (line.key.clone(), line)).collect()
     }
