@@ -96,13 +96,10 @@ impl TaskError {
     }
 }
 
-/// Why a checkpoint was aborted, or was not even started (rule 54).
+/// Why a checkpoint was aborted (rule 54). One that is due while it can not be triggered, because a
+/// task is not running yet or the pause is too short, is put off and uses up no id (rules 39, 44).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum AbortReason {
-    /// Not every task was running when the checkpoint was due; no id was used up (rule 39).
-    NotAllTasksRunning,
-    /// The pause since the last completion was too short (rule 44).
-    MinimumPause,
     /// A newer barrier, or the completion of a newer checkpoint, took its place.
     Subsumed,
     /// Not all acknowledgements came in time.
@@ -115,8 +112,6 @@ pub enum AbortReason {
     TaskNotReady,
     /// A task declined: an upstream task had cancelled the checkpoint.
     CancelledUpstream,
-    /// A task declined: one of its inputs ended.
-    InputEnded,
     /// The job left the running state (rule 53).
     Suspended,
 }
@@ -129,11 +124,8 @@ impl AbortReason {
             | Self::StoreFailed
             | Self::FinalizeFailed
             | Self::TaskNotReady
-            | Self::CancelledUpstream
-            | Self::InputEnded => true,
-            Self::NotAllTasksRunning | Self::MinimumPause | Self::Subsumed | Self::Suspended => {
-                false
-            }
+            | Self::CancelledUpstream => true,
+            Self::Subsumed | Self::Suspended => false,
         }
     }
 }
@@ -141,15 +133,12 @@ impl AbortReason {
 impl fmt::Display for AbortReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NotAllTasksRunning => "not all tasks are running",
-            Self::MinimumPause => "the pause since the last checkpoint is too short",
             Self::Subsumed => "a newer checkpoint took its place",
             Self::Expired => "it took longer than its timeout",
             Self::StoreFailed => "a task could not write its state",
             Self::FinalizeFailed => "its metadata could not be written",
             Self::TaskNotReady => "a task was not ready",
             Self::CancelledUpstream => "a task upstream cancelled it",
-            Self::InputEnded => "an input ended",
             Self::Suspended => "the job left the running state",
         })
     }

@@ -42,11 +42,11 @@ pub(super) fn distinct(counts: &[Count], record: RecordId) -> u32 {
 
 /// How often there is each row.
 pub(super) fn count_rows<'a>(rows: impl Iterator<Item = &'a [u8]>) -> BTreeMap<&'a [u8], u64> {
-    let mut counts = BTreeMap::new();
-    for row in rows {
-        *counts.entry(row).or_default() += 1;
-    }
-    counts
+    // Sorting them all is faster than a search for each.
+    let mut rows: Vec<&[u8]> = rows.collect();
+    rows.sort_unstable();
+    let same = rows.chunk_by(|left, right| left == right);
+    same.map(|same| (same[0], same.len() as u64)).collect()
 }
 
 #[cfg(test)]
