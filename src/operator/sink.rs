@@ -88,7 +88,7 @@ pub trait TransactionalSink: Clone + Send + 'static {
     /// nothing: after a crash nobody knows whether the first commit went through.
     ///
     /// # Errors
-    /// As `open`; also if the transaction is neither prepared nor committed.
+    /// As `open`; [`SinkError::Damaged`] if the transaction is neither prepared nor committed.
     fn commit(&mut self, transaction: TransactionId) -> Result<(), SinkError>;
 
     /// Removes every transaction of this sink subtask that an earlier attempt opened and that is
@@ -112,11 +112,15 @@ pub struct SinkPlace {
 
 /// Why a sink can not go on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct SinkError(
-    /// What the external system said.
-    pub String,
-);
+pub enum SinkError {
+    /// The external system refused this time; the text is what it said.
+    #[error("{0}")]
+    Refused(String),
+    /// What an earlier attempt wrote is damaged or gone. Another attempt does not bring it back, so
+    /// the job fails without a restart.
+    #[error("{0}")]
+    Damaged(String),
+}
 
 /// Something to do in the external system. The driver answers each but `Write` by a [`SinkReply`];
 /// if anything fails it fails the task instead.
@@ -440,6 +444,9 @@ impl TwoPhase {
 
 impl From<SinkError> for TaskError {
     fn from(error: SinkError) -> Self {
-        Self::External(error.0)
+        match error {
+            SinkError::Refused(text) => Self::External(text),
+            SinkError::Damaged(text) => Self::Restore(text),
+        }
     }
 }

@@ -20,8 +20,17 @@ pub use transactional::TransactionalFileSink;
 /// Appends one record to the buffer as one line, line end included.
 pub type WriteLine<T> = fn(&T, &mut Vec<u8>);
 
+/// What follows when a file of an earlier attempt is not as it was left.
+fn damaged(path: &Path, what: impl std::fmt::Display) -> SinkError {
+    SinkError::Damaged(format!(
+        "{}: {what}: put the file back as it was, or begin anew with other folders for output and \
+         checkpoints",
+        path.display()
+    ))
+}
+
 fn failed(path: &Path, error: &io::Error) -> SinkError {
-    SinkError(format!("{}: {error}", path.display()))
+    SinkError::Refused(format!("{}: {error}", path.display()))
 }
 
 #[cfg(test)]
