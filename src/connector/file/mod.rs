@@ -1,5 +1,6 @@
 //! Files: a source of lines, CSV rows and NDJSON values, and sinks of NDJSON into a folder.
 
+mod fingerprint;
 mod parse;
 mod plain;
 mod source;
@@ -11,6 +12,7 @@ use std::path::Path;
 
 use crate::operator::sink::SinkError;
 
+pub use fingerprint::Fingerprint;
 pub use parse::{CsvRows, JsonLines, LineParser};
 pub use plain::PlainFileSink;
 pub use source::{LineSource, Span};
