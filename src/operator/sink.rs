@@ -33,6 +33,12 @@ pub trait Sink: Clone + Send + 'static {
         Vec::new()
     }
 
+    /// Where it writes, if no other sink of the job may write there too: a job with two sinks of one
+    /// destination is refused.
+    fn destination(&self) -> Option<String> {
+        None
+    }
+
     /// Called first in every attempt.
     ///
     /// # Errors
@@ -59,6 +65,12 @@ pub trait Sink: Clone + Send + 'static {
 pub trait TransactionalSink: Clone + Send + 'static {
     /// The records it writes.
     type Record: Record;
+
+    /// Where it writes, if no other sink of the job may write there too: a job with two sinks of one
+    /// destination is refused.
+    fn destination(&self) -> Option<String> {
+        None
+    }
 
     /// Called first in every attempt.
     ///
@@ -165,6 +177,8 @@ pub trait ErasedSink: Send {
     fn key_of(&self, records: &Batch, position: usize) -> Vec<u8>;
     /// Whether it is a [`TransactionalSink`].
     fn has_transactions(&self) -> bool;
+    /// As [`Sink::destination`].
+    fn destination(&self) -> Option<String>;
     /// Opens it.
     ///
     /// # Errors
@@ -200,6 +214,10 @@ impl<S: Sink> ErasedSink for Direct<S> {
 
     fn has_transactions(&self) -> bool {
         false
+    }
+
+    fn destination(&self) -> Option<String> {
+        self.0.destination()
     }
 
     fn open(&mut self, place: &SinkPlace) -> Result<(), SinkError> {
@@ -240,6 +258,10 @@ impl<S: TransactionalSink> ErasedSink for Transactional<S> {
 
     fn has_transactions(&self) -> bool {
         true
+    }
+
+    fn destination(&self) -> Option<String> {
+        self.0.destination()
     }
 
     fn open(&mut self, place: &SinkPlace) -> Result<(), SinkError> {

@@ -8,7 +8,7 @@ mod table;
 mod transactional;
 
 use std::io;
-use std::path::Path;
+use std::path::{self, Path};
 
 use crate::operator::sink::SinkError;
 
@@ -21,6 +21,11 @@ pub use transactional::TransactionalFileSink;
 
 /// Appends one record to the buffer as one line, line end included.
 pub type WriteLine<T> = fn(&T, &mut Vec<u8>);
+
+/// A folder as a destination: names of files know nothing of the sink.
+fn destination(folder: &Path) -> String {
+    path::absolute(folder).unwrap_or_else(|_| folder.to_owned()).display().to_string()
+}
 
 /// What follows when a file of an earlier attempt is not as it was left.
 fn damaged(path: &Path, what: impl std::fmt::Display) -> SinkError {

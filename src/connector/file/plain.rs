@@ -4,7 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use crate::connector::file::{WriteLine, damaged, failed};
+use crate::connector::file::{WriteLine, damaged, destination, failed};
 use crate::durable;
 use crate::element::Record;
 use crate::operator::sink::{Sink, SinkError, SinkPlace};
@@ -64,6 +64,10 @@ impl<T> Clone for PlainFileSink<T> {
 
 impl<T: Record> Sink for PlainFileSink<T> {
     type Record = T;
+
+    fn destination(&self) -> Option<String> {
+        Some(destination(&self.folder))
+    }
 
     fn open(&mut self, place: &SinkPlace) -> Result<(), SinkError> {
         let folder = &self.folder;

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use crate::connector::file::{WriteLine, damaged, failed};
+use crate::connector::file::{WriteLine, damaged, destination, failed};
 use crate::durable;
 use crate::element::Record;
 use crate::guarantee::SinkContract;
@@ -81,6 +81,10 @@ impl<T: Record> Sink for TableFileSink<T> {
 
     fn key_of(&self, record: &T) -> Vec<u8> {
         (self.format.key_of)(record)
+    }
+
+    fn destination(&self) -> Option<String> {
+        Some(destination(&self.folder))
     }
 
     fn open(&mut self, place: &SinkPlace) -> Result<(), SinkError> {

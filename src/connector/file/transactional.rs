@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 
-use crate::connector::file::{WriteLine, damaged, failed};
+use crate::connector::file::{WriteLine, damaged, destination, failed};
 use crate::durable;
 use crate::element::Record;
 use crate::id::TransactionId;
@@ -53,6 +53,10 @@ impl<T> Clone for TransactionalFileSink<T> {
 
 impl<T: Record> TransactionalSink for TransactionalFileSink<T> {
     type Record = T;
+
+    fn destination(&self) -> Option<String> {
+        Some(destination(&self.folder))
+    }
 
     fn open(&mut self, place: &SinkPlace) -> Result<(), SinkError> {
         durable::create_folder(&self.folder).map_err(|error| failed(&self.folder, &error))?;
