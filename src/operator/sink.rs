@@ -33,8 +33,8 @@ pub trait Sink: Clone + Send + 'static {
         Vec::new()
     }
 
-    /// Where it writes, if no other sink of the job may write there too: a job with two sinks of one
-    /// destination is refused.
+    /// Where it writes, if no other sink of the job may write there too: a job with two sinks of
+    /// one destination is refused.
     fn destination(&self) -> Option<String> {
         None
     }
@@ -66,8 +66,8 @@ pub trait TransactionalSink: Clone + Send + 'static {
     /// The records it writes.
     type Record: Record;
 
-    /// Where it writes, if no other sink of the job may write there too: a job with two sinks of one
-    /// destination is refused.
+    /// Where it writes, if no other sink of the job may write there too: a job with two sinks of
+    /// one destination is refused.
     fn destination(&self) -> Option<String> {
         None
     }

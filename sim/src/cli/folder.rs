@@ -243,8 +243,7 @@ pub(crate) fn refuse_old_output(output: &Path) -> Result<(), Failure> {
     }
 }
 
-/// The first file with rows that the sinks of an earlier run left, in the folder or in one of a sink
-/// in it.
+/// The first file with rows that the sinks of an earlier run left, in the folder or below it.
 fn first_part(output: &Path) -> Option<PathBuf> {
     let entries = fs::read_dir(output).ok()?.flatten();
     let found = entries.filter_map(|entry| {

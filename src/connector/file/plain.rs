@@ -15,8 +15,8 @@ use crate::operator::sink::{Sink, SinkError, SinkPlace};
 /// the torn last lines of this subtask's earlier files are cut, so that every line that stays is
 /// whole.
 ///
-/// Beside each file `.<its name>.flushed` says how long it was at the last flush, which a checkpoint
-/// may rest on. An earlier file that is shorter by now, or gone, is refused.
+/// Beside each file `.<its name>.flushed` says how long it was at the last flush, which a
+/// checkpoint may rest on. An earlier file that is shorter by now, or gone, is refused.
 pub struct PlainFileSink<T> {
     folder: PathBuf,
     write_line: WriteLine<T>,

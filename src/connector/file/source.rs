@@ -16,9 +16,9 @@ use crate::operator::source::{Fetch, Source, SourceError};
 
 /// A source of the lines of files, made into records by a parser.
 ///
-/// Lines end in `\n` or `\r\n`; a last line without an end counts. A byte order mark of UTF-8 at the
-/// start of a file is skipped. What is appended to the files after the first start is not read; all
-/// else has to stay as it was, which a [`Fingerprint`](super::Fingerprint) can tell.
+/// Lines end in `\n` or `\r\n`; a last line without an end counts. A byte order mark of UTF-8 at
+/// the start of a file is skipped. What is appended to the files after the first start is not read;
+/// all else has to stay as it was, which a [`Fingerprint`](super::Fingerprint) can tell.
 pub struct LineSource<P> {
     files: Arc<[PathBuf]>,
     parser: P,
