@@ -41,6 +41,10 @@ pub(crate) fn create_folder(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
     }
+    if path.exists() {
+        let text = format!("{} is a file, not a folder", path.display());
+        return Err(io::Error::new(io::ErrorKind::NotADirectory, text));
+    }
     let above = match path.parent() {
         Some(above) if !above.as_os_str().is_empty() => above,
         Some(_) | None => Path::new("."),
@@ -110,5 +114,16 @@ mod tests {
         remove(&inner.join("x")).unwrap();
         remove(&inner.join("x")).unwrap();
         assert!(names_in(&inner.join("missing")).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_file_where_a_folder_should_be_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("x");
+        fs::write(&file, "").unwrap();
+        for wanted in [file.clone(), file.join("y/z")] {
+            let error = create_folder(&wanted).unwrap_err().to_string();
+            assert_eq!(error, format!("{} is a file, not a folder", file.display()));
+        }
     }
 }

@@ -307,6 +307,25 @@ fn at_most_once(folder: &std::path::Path, parallelism: usize, trip: Option<u64>)
 }
 
 #[test]
+fn two_sinks_do_not_share_a_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let build = |second: &str| {
+        let write = |number: &u64, line: &mut Vec<u8>| {
+            line.extend_from_slice(format!("{number}\n").as_bytes());
+        };
+        let builder = JobBuilder::new("two", 1);
+        for (uid, name) in [("first", "out"), ("second", second)] {
+            let source = builder.source(&format!("to-{uid}"), Numbers::up_to(1));
+            source.sink(uid, PlainFileSink::new(folder.path().join(name), write));
+        }
+        builder.build(often())
+    };
+    let error = build("out").err().unwrap().to_string();
+    assert!(error.contains("'first' and 'second'") && error.contains("/out:"), "{error}");
+    assert!(build("out/second").is_ok());
+}
+
+#[test]
 fn without_checkpoints_a_restart_reads_nothing_twice() {
     let folder = tempfile::tempdir().unwrap();
     let job = at_most_once(folder.path(), 2, Some(4_000));

@@ -264,6 +264,14 @@ fn wrong_input_refuses_in_one_sentence() {
     run("max", &csv, &["--resume", "never"]).refuses(&["columns.csv", "key"]);
     let json = folder.file("price.ndjson", r#"{"campaign":"c","price_micros":-1,"event_id":1}"#);
     run("ad-billing", &json, &["--resume", "never"]).refuses(&["price.ndjson, line 1", "-1"]);
+    let json = folder.file("array.ndjson", "\n[\"c\",1,\"e\"]\n");
+    run("ad-billing", &json, &[]).refuses(&["array.ndjson, line 2: column 1: a JSON object"]);
+    let json = folder.file("json.ndjson", "\n\n{\"campaign\":}\n");
+    run("ad-billing", &json, &[]).refuses(&["json.ndjson, line 3: expected value at column 13"]);
+    let csv = folder.file("wide.csv", "key,value\na,1\na,1,2\n");
+    run("max", &csv, &[]).refuses(&["wide.csv, line 3: column 3"]);
+    let csv = folder.file("twice.csv", "key,value,key\na,1,b\n");
+    run("max", &csv, &[]).refuses(&["twice.csv, line 1: column 3"]);
     run("no-such-job", &text, &[]).refuses(&["no-such-job"]);
     run("random-graph", &text, &[]).refuses(&["random-graph", "simulated"]);
     run("wordcount", &text, &["--hot", "4"]).refuses(&["wordcount", "--hot"]);
@@ -357,6 +365,140 @@ fn start_slowly(run: &[&str], checkpoints: &Path, sign: &str) -> Child {
         })
     });
     child
+}
+
+/// The paths in a folder whose names begin like this.
+fn named(folder: impl AsRef<Path>, start: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+    let named = entries.filter(|entry| entry.file_name().to_str().unwrap().starts_with(start));
+    named.map(|entry| entry.path()).collect()
+}
+
+#[test]
+fn a_run_whose_checkpoints_are_gone_does_not_begin_anew_over_its_output() {
+    let folder = Folder::new("gone");
+    let input = folder.file("in.txt", words(20));
+    let lose = |guarantee: &str, sink: &str| {
+        let output = folder.path(&format!("{guarantee}-{sink}"));
+        let run = ["run", "wordcount", "--input", &input, "--output", &output];
+        let run = with(&run, &["--guarantee", guarantee, "--sink", sink]);
+        cofferdam(&run).exits(0);
+        let before = lines_below(&output);
+        let checkpoints = Path::new(&output).join(".checkpoints");
+        for checkpoint in named(&checkpoints, "chk-") {
+            fs::remove_file(checkpoint.join("metadata")).unwrap();
+        }
+        for reserved in named(&checkpoints, "reserved-v0-0") {
+            fs::remove_file(reserved).unwrap();
+        }
+        let done = cofferdam(&run);
+        assert_eq!(lines_below(&output), before, "{done:?}");
+        done
+    };
+    lose("exactly-once", "two-phase").refuses(&["gone", "part-", ".checkpoints", "--output"]);
+    lose("exactly-once", "plain").refuses(&["gone", "part-"]);
+    lose("at-most-once", "plain").refuses(&["gone", "part-"]);
+    lose("exactly-once", "idempotent").exits(0);
+    let output = folder.path("exactly-once-idempotent");
+    fs::remove_file(Path::new(&output).join(".checkpoints/run.json")).unwrap();
+    cofferdam(&[
+        "run",
+        "wordcount",
+        "--input",
+        &input,
+        "--output",
+        &output,
+        "--sink",
+        "idempotent",
+    ])
+    .refuses(&["run.json is gone"]);
+}
+
+#[test]
+fn a_plain_run_that_was_killed_before_its_first_checkpoint_begins_anew() {
+    let folder = Folder::new("early");
+    let (input, output) = (folder.file("in.txt", words(100)), folder.path("out"));
+    let run = ["run", "wordcount", "--input", &input, "--output", &output, "--sink", "plain"];
+    let run = with(&run, &["--checkpoint-interval", "1h"]);
+    let mut child = start_slowly(&run, Path::new(&output), "part-");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    cofferdam(&run).exits(0);
+    assert_eq!(lines_below(&output).len(), 200);
+}
+
+#[test]
+fn checkpoints_belong_to_one_output_folder() {
+    let folder = Folder::new("outputs");
+    let (input, checkpoints) = (folder.file("in.txt", words(20)), folder.path("checkpoints"));
+    let run = |output: &str| {
+        let run = ["run", "wordcount", "--input", &input, "--output", output];
+        cofferdam(&with(&run, &["--checkpoints", &checkpoints]))
+    };
+    run(&folder.path("one")).exits(0);
+    run(&folder.path("two")).refuses(&["--output", "/one", "/two"]);
+    run(&folder.path("one/../one/")).exits(0);
+}
+
+#[test]
+fn an_input_that_changed_since_the_first_start_is_refused() {
+    let folder = Folder::new("changed");
+    let text = words(300);
+    let (input, output) = (folder.file("in.txt", &text), folder.path("out"));
+    let run = ["run", "wordcount", "--input", &input, "--output", &output];
+    let run = with(&run, &["--checkpoint-interval", "20ms"]);
+    let mut child = start_slowly(&run, &Path::new(&output).join(".checkpoints"), "chk-");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let before = lines_below(&output);
+    let edited = text.replace("w150", "x150");
+    for changed in [&edited, &format!("{edited}more\n"), &text[..text.len() - 4]] {
+        folder.file("in.txt", changed);
+        cofferdam(&run).refuses(&["in.txt: ", "since it was first read"]);
+        let savepoint = named(Path::new(&output).join(".checkpoints"), "chk-").remove(0);
+        let from = ["--resume", savepoint.to_str().unwrap()];
+        cofferdam(&with(&run, &from)).refuses(&["in.txt: ", "since it was first read"]);
+        assert_eq!(lines_below(&output), before);
+    }
+    folder.file("in.txt", format!("{text}more\n"));
+    let done = cofferdam(&run).exits(0);
+    assert!(done.err.contains("in.txt: 5 bytes were appended"), "{done:?}");
+    let lines = lines_below(&output);
+    assert_eq!((lines.len(), lines.values().sum::<u64>()), (600, 600));
+}
+
+#[test]
+fn output_that_was_there_at_the_checkpoint_is_missed() {
+    let folder = Folder::new("missed");
+    let input = folder.file("in.txt", words(20));
+    let run = |sink: &str| {
+        let output = folder.path(sink);
+        cofferdam(&["run", "wordcount", "--input", &input, "--output", &output, "--sink", sink])
+    };
+    run("plain").exits(0);
+    let parts = named(folder.path("plain"), "part-");
+    run("plain").exits(0);
+    assert_eq!(named(folder.path("plain"), "part-").len(), parts.len(), "a rerun adds nothing");
+    let whole = fs::read(&parts[0]).unwrap();
+    fs::write(&parts[0], &whole[..whole.len() - 1]).unwrap();
+    run("plain").refuses(&["part-", "bytes of the", "put the file back"]);
+    run("two-phase").exits(0);
+    let part = named(folder.path("two-phase"), "part-").remove(0);
+    fs::remove_file(&part).unwrap();
+    run("two-phase").refuses(&[part.to_str().unwrap(), "put the file back"]);
+}
+
+#[test]
+fn an_empty_input_is_no_input_of_an_earlier_run() {
+    let folder = Folder::new("empty");
+    let (input, output) = (folder.file("in.txt", "\u{feff}"), folder.path("out"));
+    let run = ["run", "wordcount", "--input", &input, "--output", &output];
+    let text = cofferdam(&run).exits(0).out;
+    assert!(text.contains("the input holds no record"), "{text}");
+    let text = cofferdam(&run).exits(0).out;
+    assert!(text.contains("an earlier run has read all"), "{text}");
+    cofferdam(&["run", "wordcount", "--input", &input, "--output", &input])
+        .refuses(&["--output", "in.txt: it is a file, not a folder"]);
 }
 
 #[test]

@@ -193,7 +193,7 @@ impl<T: Record> TransactionalSink for CollectTransactions<T> {
                 Ok(())
             }
             Transaction::Prepared(_) | Transaction::Committed(_) => {
-                Err(SinkError(format!("transaction {transaction} takes no more records")))
+                Err(SinkError::Refused(format!("transaction {transaction} takes no more records")))
             }
         }
     }
@@ -206,7 +206,7 @@ impl<T: Record> TransactionalSink for CollectTransactions<T> {
                 Ok(())
             }
             Some(Transaction::Prepared(_) | Transaction::Committed(_)) | None => {
-                Err(SinkError(format!("transaction {transaction} is not open")))
+                Err(SinkError::Refused(format!("transaction {transaction} is not open")))
             }
         }
     }
@@ -219,7 +219,7 @@ impl<T: Record> TransactionalSink for CollectTransactions<T> {
                 Ok(())
             }
             Some(Transaction::Open(_)) | None => {
-                Err(SinkError(format!("transaction {transaction} is not prepared")))
+                Err(SinkError::Damaged(format!("transaction {transaction} is not prepared")))
             }
         }
     }

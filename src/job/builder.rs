@@ -174,6 +174,7 @@ impl JobBuilder {
             }
         }
         check_mechanism(&draft.vertices, config.mechanism)?;
+        check_destinations(&draft.vertices)?;
         let (vertices, parts) = draft.vertices.iter().cloned().unzip();
         let graph = PhysicalGraph::new(vertices, draft.edges.clone())?;
         Ok(Job { name: draft.name.clone(), config, graph, vertices: parts, key_groups })
@@ -448,6 +449,18 @@ impl Input {
             Partition::Hash | Partition::Rebalance | Partition::Broadcast => self,
         }
     }
+}
+
+fn check_destinations(vertices: &[(Vertex, VertexParts)]) -> Result<(), GraphError> {
+    let mut taken = BTreeMap::new();
+    for sink in vertices.iter().filter_map(|(_, parts)| parts.sink.as_ref()) {
+        let Some(destination) = sink.sink.destination() else { continue };
+        let second = sink.uid.to_string();
+        if let Some(first) = taken.insert(destination.clone(), second.clone()) {
+            return Err(GraphError::SharedDestination { first, second, destination });
+        }
+    }
+    Ok(())
 }
 
 fn check_mechanism(

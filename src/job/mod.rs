@@ -131,6 +131,19 @@ pub enum GraphError {
     /// A contract that the sink has no means to keep.
     #[error("the sink '{0}' says that it is two-phase: end the stream with transactional_sink")]
     NoTransactions(String),
+    /// Two sinks that would write over each other's output.
+    #[error(
+        "the sinks '{first}' and '{second}' both write into {destination}: give each a place of \
+         its own"
+    )]
+    SharedDestination {
+        /// A sink.
+        first: String,
+        /// A later one.
+        second: String,
+        /// Where both write.
+        destination: String,
+    },
 }
 
 impl Job {

@@ -33,6 +33,12 @@ pub trait Sink: Clone + Send + 'static {
         Vec::new()
     }
 
+    /// Where it writes, if no other sink of the job may write there too: a job with two sinks of
+    /// one destination is refused.
+    fn destination(&self) -> Option<String> {
+        None
+    }
+
     /// Called first in every attempt.
     ///
     /// # Errors
@@ -59,6 +65,12 @@ pub trait Sink: Clone + Send + 'static {
 pub trait TransactionalSink: Clone + Send + 'static {
     /// The records it writes.
     type Record: Record;
+
+    /// Where it writes, if no other sink of the job may write there too: a job with two sinks of
+    /// one destination is refused.
+    fn destination(&self) -> Option<String> {
+        None
+    }
 
     /// Called first in every attempt.
     ///
@@ -88,7 +100,7 @@ pub trait TransactionalSink: Clone + Send + 'static {
     /// nothing: after a crash nobody knows whether the first commit went through.
     ///
     /// # Errors
-    /// As `open`; also if the transaction is neither prepared nor committed.
+    /// As `open`; [`SinkError::Damaged`] if the transaction is neither prepared nor committed.
     fn commit(&mut self, transaction: TransactionId) -> Result<(), SinkError>;
 
     /// Removes every transaction of this sink subtask that an earlier attempt opened and that is
@@ -112,11 +124,15 @@ pub struct SinkPlace {
 
 /// Why a sink can not go on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct SinkError(
-    /// What the external system said.
-    pub String,
-);
+pub enum SinkError {
+    /// The external system refused this time; the text is what it said.
+    #[error("{0}")]
+    Refused(String),
+    /// What an earlier attempt wrote is damaged or gone. Another attempt does not bring it back, so
+    /// the job fails without a restart.
+    #[error("{0}")]
+    Damaged(String),
+}
 
 /// Something to do in the external system. The driver answers each but `Write` by a [`SinkReply`];
 /// if anything fails it fails the task instead.
@@ -161,6 +177,8 @@ pub trait ErasedSink: Send {
     fn key_of(&self, records: &Batch, position: usize) -> Vec<u8>;
     /// Whether it is a [`TransactionalSink`].
     fn has_transactions(&self) -> bool;
+    /// As [`Sink::destination`].
+    fn destination(&self) -> Option<String>;
     /// Opens it.
     ///
     /// # Errors
@@ -196,6 +214,10 @@ impl<S: Sink> ErasedSink for Direct<S> {
 
     fn has_transactions(&self) -> bool {
         false
+    }
+
+    fn destination(&self) -> Option<String> {
+        self.0.destination()
     }
 
     fn open(&mut self, place: &SinkPlace) -> Result<(), SinkError> {
@@ -236,6 +258,10 @@ impl<S: TransactionalSink> ErasedSink for Transactional<S> {
 
     fn has_transactions(&self) -> bool {
         true
+    }
+
+    fn destination(&self) -> Option<String> {
+        self.0.destination()
     }
 
     fn open(&mut self, place: &SinkPlace) -> Result<(), SinkError> {
@@ -440,6 +466,9 @@ impl TwoPhase {
 
 impl From<SinkError> for TaskError {
     fn from(error: SinkError) -> Self {
-        Self::External(error.0)
+        match error {
+            SinkError::Refused(text) => Self::External(text),
+            SinkError::Damaged(text) => Self::Restore(text),
+        }
     }
 }

@@ -137,7 +137,7 @@ fn discover(job: &Job) -> Result<Vec<Option<SourceState>>, Refusal> {
 }
 
 /// The key of every source task's reservation, in key order.
-fn reservation_keys(graph: &PhysicalGraph) -> Vec<(StoreKey, TaskId)> {
+pub(super) fn reservation_keys(graph: &PhysicalGraph) -> Vec<(StoreKey, TaskId)> {
     let key_of = |task| {
         let (vertex, subtask): (VertexId, SubtaskIndex) = graph.place_of(task);
         (StoreKey::Reservation { vertex, subtask }, task)

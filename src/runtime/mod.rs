@@ -47,6 +47,7 @@ use self::throttle::Throttle;
 
 pub use self::file_store::FileStore;
 pub use self::options::{CheckpointFigures, Resume, RunError, RunEvent, RunOptions, RunReport};
+pub use self::recover::begins_anew;
 pub use self::store::{CheckpointStore, MemoryStore, PutError, StoreError};
 
 /// Runs `job` to its end.

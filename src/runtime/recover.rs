@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::coordinator::Recovered;
 use crate::id::CheckpointId;
 use crate::job::Job;
+use crate::runtime::deploy;
 use crate::runtime::file_store::{FileStore, split_checkpoint_path};
 use crate::runtime::options::{Resume, RunError};
 use crate::runtime::store::{CheckpointStore, StoreError};
@@ -43,6 +44,21 @@ pub(super) fn find(
         }
         Resume::From(path) => Ok(found(vec![begin_at(job, store, path)?])),
     }
+}
+
+/// Whether a run of `job` that resumes at the latest would begin at the start of the input: nothing
+/// in `store` says how far an earlier one has come.
+///
+/// # Errors
+/// If the store can not be listed.
+pub fn begins_anew(job: &Job, store: &dyn CheckpointStore) -> Result<bool, StoreError> {
+    if job.config().mechanism.takes_checkpoints() {
+        return Ok(stored_checkpoints(store)?.is_empty());
+    }
+    // The first positions are stored in such an order that the first key's are there last.
+    let first = deploy::reservation_keys(job.graph()).first().map(|(key, _)| *key);
+    let listed = store.list()?;
+    Ok(!first.is_some_and(|first| listed.contains(&first)))
 }
 
 /// Makes the checkpoint at `path` the only one in the store. One of another store is copied, so

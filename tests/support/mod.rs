@@ -50,11 +50,15 @@ pub(crate) fn count_words(folder: &Path) -> Vec<String> {
     lines_in(folder)
 }
 
-/// The lines of all files of a folder, sorted.
+/// The lines of all files of a folder whose names do not begin with a dot, sorted.
 pub(crate) fn lines_in(folder: &Path) -> Vec<String> {
     let mut lines = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
-        let text = fs::read_to_string(entry.unwrap().path()).unwrap();
+        let path = entry.unwrap().path();
+        if path.file_name().unwrap().to_str().unwrap().starts_with('.') {
+            continue;
+        }
+        let text = fs::read_to_string(path).unwrap();
         lines.extend(text.lines().map(str::to_owned));
     }
     lines.sort();

@@ -1,15 +1,20 @@
 //! What a run leaves beside its checkpoints, so that no later run takes them for its own: which job
-//! it was, in which mode, with which parameters, over which files.
+//! it was, in which mode, with which parameters, over which files, and what they held.
 
+use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{self, Path, PathBuf};
 
-use cofferdam::runtime::Resume;
+use cofferdam::connector::file::Fingerprint;
+use cofferdam::guarantee::SinkContract;
+use cofferdam::job::Job;
+use cofferdam::runtime::{self, CheckpointStore, Resume};
 use serde::{Deserialize, Serialize};
 
 use crate::cli::exit::Failure;
 use crate::cli::mode::Mode;
+use crate::cli::output::Console;
 use crate::jobs::{BuiltinJob, Parameters};
 
 /// What has to be the same for a run to go on from another's checkpoints.
@@ -21,15 +26,18 @@ pub(crate) struct Description {
     parallelism: usize,
     parameters: Vec<(String, String)>,
     input: Vec<PathBuf>,
+    output: PathBuf,
 }
 
 impl Description {
+    /// `output` is the path that [`output_folder`] gives.
     pub(crate) fn new(
         job: &dyn BuiltinJob,
         mode: Mode,
         parallelism: usize,
         parameters: &Parameters,
         input: &[PathBuf],
+        output: PathBuf,
     ) -> Self {
         let owned = |(flag, value): (&str, &str)| (flag.to_owned(), value.to_owned());
         let absolute = |path: &PathBuf| path::absolute(path).unwrap_or_else(|_| path.clone());
@@ -39,6 +47,7 @@ impl Description {
             parallelism,
             parameters: parameters.iter().map(owned).collect(),
             input: input.iter().map(absolute).collect(),
+            output,
         }
     }
 
@@ -60,80 +69,216 @@ impl Description {
             format!("--sink {}", self.mode.sink),
             format!("--parallelism {}", self.parallelism),
             format!("--input {}", input.join(" ")),
+            format!("--output {}", self.output.display()),
         ];
         texts.extend(self.parameters.iter().map(|(flag, value)| format!("--{flag} {value}")));
         texts
     }
 }
 
-/// Checks that a run that is described like this may work in the folder of `checkpoints`, which is
-/// locked for it, and leaves the description there.
-pub(crate) fn settle(
-    checkpoints: &Path,
-    output: &Path,
-    resume: &Resume,
-    described: &Description,
-) -> Result<(), Failure> {
-    let path = checkpoints.join(NAME);
-    match (resume, read(&path)?) {
-        (Resume::Latest, Some(before)) if before == *described => return Ok(()),
-        (Resume::Latest, Some(before)) if holds_work(checkpoints) => {
-            return Err(Failure::input(format!(
-                "{}: these checkpoints were made with {}: give the same, or other folders for \
-                 --output and --checkpoints",
-                checkpoints.display(),
-                described.difference(&before)
-            )));
-        }
-        (Resume::Latest | Resume::Never, _) => refuse_old_output(output)?,
-        (Resume::From(_), _) => {}
-    }
-    write(&path, described)
+/// The description with what the input files held.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Left {
+    #[serde(flatten)]
+    description: Description,
+    contents: Vec<Fingerprint>,
 }
 
-/// Whether something lies there that a run could go on from.
-fn holds_work(checkpoints: &Path) -> bool {
-    let Ok(entries) = fs::read_dir(checkpoints) else { return false };
-    let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
-    names.into_iter().any(|name| name.starts_with("chk-") || name.starts_with("reserved-"))
+/// The folders of a run, and the store in the one of its checkpoints, which is locked for it.
+pub(crate) struct Folders<'a> {
+    pub(crate) checkpoints: &'a Path,
+    pub(crate) output: &'a Path,
+    pub(crate) store: &'a dyn CheckpointStore,
+}
+
+impl Folders<'_> {
+    /// Checks that `job`, a run that is described like this, may begin where `resume` says, and
+    /// leaves the description for later runs. Whether it begins at the start of the input.
+    pub(crate) fn settle(
+        &self,
+        job: &Job,
+        resume: &Resume,
+        described: &Description,
+        console: &Console,
+    ) -> Result<bool, Failure> {
+        let inputs = &described.input;
+        let is_latest = *resume == Resume::Latest;
+        let begins_anew = is_latest && runtime::begins_anew(job, self.store)?;
+        match (resume, read(&self.checkpoints.join(NAME))?) {
+            (Resume::Latest, Some(before)) if before.description == *described => {
+                if begins_anew {
+                    self.refuse_lost_checkpoints(described.mode)?;
+                }
+                if !begins_anew || first_part(self.output).is_some() {
+                    check_contents(&before.contents, inputs, console)?;
+                    return Ok(begins_anew);
+                }
+            }
+            (Resume::Latest, before) if !self.store.list()?.is_empty() => {
+                return Err(self.foreign(described, before.as_ref()));
+            }
+            (Resume::Latest | Resume::Never, _) => refuse_old_output(self.output)?,
+            (Resume::From(path), _) => {
+                if let Some(before) = read(&path.with_file_name(NAME))? {
+                    check_contents(&before.contents, inputs, console)?;
+                    self.leave(described, before.contents)?;
+                    return Ok(false);
+                }
+            }
+        }
+        let contents = inputs.iter().map(|path| Fingerprint::of(path)).collect::<Result<_, _>>();
+        self.forget_checkpoint()?;
+        self.leave(described, contents.map_err(Failure::input)?)?;
+        Ok(!matches!(resume, Resume::From(_)))
+    }
+
+    /// A run from the start writes all rows again. That is no loss to a table. With a plain sink it
+    /// is what happens before the first checkpoint is complete, and only then. Committed rows are
+    /// there only if a checkpoint is; and without checkpoints a reserved position comes before all.
+    fn refuse_lost_checkpoints(&self, mode: Mode) -> Result<(), Failure> {
+        let may_repeat = match mode.sink {
+            SinkContract::TwoPhase => false,
+            SinkContract::Plain => {
+                mode.mechanism.takes_checkpoints() && !self.checkpoints.join(COMPLETED).exists()
+            }
+            SinkContract::Idempotent | SinkContract::Discard => true,
+        };
+        match first_part(self.output).filter(|_| !may_repeat) {
+            None => Ok(()),
+            Some(part) => Err(Failure::input(format!(
+                "{}: what said how far the run had come is gone, and from the start of the input \
+                 it would write all of {} again: put it back, or give other folders for --output \
+                 and --checkpoints",
+                self.checkpoints.display(),
+                part.display()
+            ))),
+        }
+    }
+
+    /// What lies in the folder was not left by a run like this.
+    fn foreign(&self, described: &Description, before: Option<&Left>) -> Failure {
+        let checkpoints = self.checkpoints.display();
+        Failure::input(match before {
+            Some(before) => format!(
+                "{checkpoints}: these checkpoints were made with {}: give the same, or other \
+                 folders for --output and --checkpoints",
+                described.difference(&before.description)
+            ),
+            None => format!(
+                "{checkpoints}: {NAME} is gone, which says what these checkpoints were made with: \
+                 put it back, or give other folders for --output and --checkpoints"
+            ),
+        })
+    }
+
+    fn forget_checkpoint(&self) -> Result<(), Failure> {
+        let path = self.checkpoints.join(COMPLETED);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(Failure::input(format!("{}: {error}", path.display())))
+            }
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    fn leave(&self, described: &Description, contents: Vec<Fingerprint>) -> Result<(), Failure> {
+        let left = Left { description: described.clone(), contents };
+        let text = serde_json::to_vec_pretty(&left).expect("a description is plain data");
+        let path = self.checkpoints.join(NAME);
+        replace(&path, &text)
+            .map_err(|error| Failure::input(format!("{}: {error}", path.display())))
+    }
+}
+
+/// Leaves a sign that a checkpoint has been complete.
+pub(crate) fn remember_checkpoint(checkpoints: &Path) -> io::Result<()> {
+    File::create(checkpoints.join(COMPLETED))?.sync_all()
+}
+
+/// Checks that the input is what it was. Files that have grown are told of.
+fn check_contents(
+    before: &[Fingerprint],
+    inputs: &[PathBuf],
+    console: &Console,
+) -> Result<(), Failure> {
+    if before.len() != inputs.len() {
+        let (before, now) = (before.len(), inputs.len());
+        return Err(Failure::input(format!(
+            "--input names {now} files, but named {before} before"
+        )));
+    }
+    for (fingerprint, path) in before.iter().zip(inputs) {
+        let grown = fingerprint.check(path).map_err(Failure::input)?;
+        if grown > 0 {
+            console.note(format!(
+                "{}: {grown} bytes were appended since the first start; they are not read",
+                path.display()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Makes the folder of the output. Its path, by which it is known from everywhere.
+pub(crate) fn output_folder(path: &Path) -> Result<PathBuf, Failure> {
+    let failed =
+        |error: &dyn Display| Failure::input(format!("--output {}: {error}", path.display()));
+    if path.exists() && !path.is_dir() {
+        return Err(failed(&"it is a file, not a folder"));
+    }
+    let made = fs::create_dir_all(path).and_then(|()| fs::canonicalize(path));
+    made.map_err(|error| failed(&error))
 }
 
 /// A run from the start would add its output to what is there: everything would seem doubled.
 pub(crate) fn refuse_old_output(output: &Path) -> Result<(), Failure> {
-    let Ok(entries) = fs::read_dir(output) else { return Ok(()) };
-    let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
-    match names.filter(|name| name.starts_with("part-") && name.ends_with(".ndjson")).min() {
-        Some(name) => Err(Failure::input(format!(
-            "--output {}: {name} of another run is there, and this one begins at the start of the \
+    match first_part(output) {
+        Some(part) => Err(Failure::input(format!(
+            "--output {}: {} of another run is there, and this one begins at the start of the \
              input: remove it or name another folder",
-            output.display()
+            output.display(),
+            part.strip_prefix(output).unwrap_or(&part).display()
         ))),
         None => Ok(()),
     }
 }
 
-fn read(path: &Path) -> Result<Option<Description>, Failure> {
+/// The first file with rows that the sinks of an earlier run left, in the folder or below it.
+fn first_part(output: &Path) -> Option<PathBuf> {
+    let entries = fs::read_dir(output).ok()?.flatten();
+    let found = entries.filter_map(|entry| {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with('.') {
+            return None;
+        }
+        if entry.path().is_dir() {
+            return first_part(&entry.path());
+        }
+        (name.starts_with("part-") && name.ends_with(".ndjson")).then(|| entry.path())
+    });
+    found.min()
+}
+
+fn read(path: &Path) -> Result<Option<Left>, Failure> {
     let text = match fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         text => text.map_err(|error| Failure::input(format!("{}: {error}", path.display())))?,
     };
-    let described = serde_json::from_slice(&text);
-    described
-        .map(Some)
+    let left = serde_json::from_slice(&text);
+    left.map(Some)
         .map_err(|error| Failure::input(format!("{}: it is damaged: {error}", path.display())))
 }
 
-/// Writes the description as a whole or not at all.
-fn write(path: &Path, described: &Description) -> Result<(), Failure> {
-    let text = serde_json::to_vec_pretty(described).expect("a description is plain data");
+/// Writes a file as a whole or not at all.
+fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     let temporary = path.with_file_name(format!(".{NAME}"));
-    let replace = || {
-        let mut file = File::create(&temporary)?;
-        file.write_all(&text)?;
-        file.sync_all()?;
-        fs::rename(&temporary, path)
-    };
-    replace().map_err(|error: io::Error| Failure::input(format!("{}: {error}", path.display())))
+    let mut file = File::create(&temporary)?;
+    file.write_all(text)?;
+    file.sync_all()?;
+    fs::rename(&temporary, path)
 }
 
 const NAME: &str = "run.json";
+
+/// Empty. It is there if a checkpoint has been complete since the run began at the start.
+const COMPLETED: &str = "completed";

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use cofferdam::config::JobConfig;
 use cofferdam::coordinator::CoordinatorNote;
+use cofferdam::job::Job;
 use cofferdam::runtime::{
     self, CheckpointStore, FileStore, MemoryStore, Resume, RunEvent, RunOptions, RunReport,
 };
@@ -14,12 +15,12 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::folder::{self, Description};
+use crate::cli::folder::{self, Description, Folders};
 use crate::cli::mode::{Backend, CheckpointArgs, Mode, ModeArgs};
 use crate::cli::output::{Console, grouped, seconds};
 use crate::cli::signals::stop_flag;
 use crate::cli::values::{JobParameters, find_job, positive, positive_size};
-use crate::jobs::{FileJob, Files, Setup};
+use crate::jobs::{FileJob, Files, Setup, Shape};
 
 /// Run a job on the real engine
 #[derive(Debug, Args)]
@@ -71,9 +72,7 @@ struct Summary {
 pub(crate) fn run(args: &RunArgs, console: &Console) -> Result<Exit, Failure> {
     let job = find_job("run", &args.job)?;
     let mode = args.mode.mode("run")?;
-    let parameters = args.parameters.of(job)?;
-    let described = Description::new(job, mode, args.mode.parallelism, &parameters, &args.input);
-    let setup = mode.setup(args.mode.parallelism, parameters);
+    let setup = mode.setup(args.mode.parallelism, args.parameters.of(job)?);
     let config = JobConfig {
         checkpoint_interval: args.checkpoints.interval(INTERVAL),
         checkpoints_retained: args.checkpoints.retain,
@@ -81,34 +80,55 @@ pub(crate) fn run(args: &RunArgs, console: &Console) -> Result<Exit, Failure> {
     };
     let files =
         Files { inputs: args.input.clone(), output: args.output.clone(), origins: args.origins };
-    let built = job.over_files(&files, &Setup { config, ..setup })?;
+    let setup = Setup { config, ..setup };
+    let built = job.over_files(&files, &setup)?;
+    let start = args.start(&built.job, console, |output| {
+        let Shape { parallelism, .. } = setup.shape;
+        Description::new(job, mode, parallelism, &setup.parameters, &args.input, output)
+    })?;
     let stop = stop_flag()?;
     let progress = console.spinner();
     let options = RunOptions {
         workers: args.workers.unwrap_or(RunOptions::default().workers),
-        store: args.store(&described)?,
+        store: start.store,
         resume: args.resume.clone(),
         records_per_second: args.rate,
-        observer: observer(console, progress.clone()),
+        observer: observer(console, progress.clone(), start.folder),
         stop,
     };
     let report = runtime::run(&built.job, options);
     progress.finish_and_clear();
-    tell(&summary(job.name(), mode, &report?, &built), console);
+    tell(&summary(job.name(), mode, &report?, &built), start.is_anew, console);
     Ok(Exit::Done)
 }
 
+/// Where a run begins.
+struct Start {
+    store: Arc<dyn CheckpointStore>,
+    /// The folder of the store, if it has one.
+    folder: Option<PathBuf>,
+    /// It begins at the start of the input.
+    is_anew: bool,
+}
+
 impl RunArgs {
-    /// The store, after a look at whether this run may go on from what lies there.
-    fn store(&self, described: &Description) -> Result<Arc<dyn CheckpointStore>, Failure> {
+    /// Looks at whether this run may begin where it is told to, given what earlier ones left.
+    fn start(
+        &self,
+        job: &Job,
+        console: &Console,
+        describe: impl FnOnce(PathBuf) -> Description,
+    ) -> Result<Start, Failure> {
+        let output = folder::output_folder(&self.output)?;
         if self.checkpoints.backend == Backend::Memory {
             folder::refuse_old_output(&self.output)?;
-            return Ok(Arc::new(MemoryStore::new()));
+            return Ok(Start { store: Arc::new(MemoryStore::new()), folder: None, is_anew: true });
         }
         let folder = self.checkpoints.folder(&self.output);
         let store = FileStore::open(&folder)?;
-        folder::settle(&folder, &self.output, &self.resume, described)?;
-        Ok(Arc::new(store))
+        let folders = Folders { checkpoints: &folder, output: &self.output, store: &store };
+        let is_anew = folders.settle(job, &self.resume, &describe(output), console)?;
+        Ok(Start { store: Arc::new(store), folder: Some(folder), is_anew })
     }
 }
 
@@ -121,7 +141,11 @@ fn resume(text: &str) -> Result<Resume, String> {
 }
 
 /// Shows how far the run has come, and says aloud what fails.
-fn observer(console: &Console, progress: ProgressBar) -> Box<dyn FnMut(RunEvent<'_>)> {
+fn observer(
+    console: &Console,
+    progress: ProgressBar,
+    folder: Option<PathBuf>,
+) -> Box<dyn FnMut(RunEvent<'_>)> {
     let console = *console;
     let mut checkpoints = 0_u64;
     let mut last_cause = String::new();
@@ -132,8 +156,16 @@ fn observer(console: &Console, progress: ProgressBar) -> Box<dyn FnMut(RunEvent<
             grouped(records_out)
         )),
         RunEvent::Note(note) => {
-            checkpoints += u64::from(matches!(note, CoordinatorNote::CheckpointCompleted { .. }));
-            progress.suspend(|| tell_note(&console, note, &mut last_cause));
+            let is_completion = matches!(note, CoordinatorNote::CheckpointCompleted { .. });
+            checkpoints += u64::from(is_completion);
+            progress.suspend(|| {
+                tell_note(&console, note, &mut last_cause);
+                if let Some(folder) = folder.as_ref().filter(|_| is_completion && checkpoints == 1)
+                    && let Err(error) = folder::remember_checkpoint(folder)
+                {
+                    console.note(format!("{}: {error}", folder.display()));
+                }
+            });
         }
     })
 }
@@ -177,7 +209,7 @@ fn summary(job: &'static str, mode: Mode, report: &RunReport, built: &FileJob) -
     }
 }
 
-fn tell(summary: &Summary, console: &Console) {
+fn tell(summary: &Summary, is_anew: bool, console: &Console) {
     if console.is_json() {
         return console.row(summary);
     }
@@ -194,7 +226,10 @@ fn tell(summary: &Summary, console: &Console) {
         console.say(format!("  checksum {checksum}"));
     }
     if summary.records_in == 0 {
-        console.say("  nothing was left to do: an earlier run has read all the input");
+        console.say(match is_anew {
+            true => "  the input holds no record",
+            false => "  nothing was left to do: an earlier run has read all the input",
+        });
     }
 }
 

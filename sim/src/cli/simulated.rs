@@ -156,6 +156,7 @@ fn read_lines(path: &Path) -> Result<Arc<[String]>, Failure> {
         let line = 1 + valid.iter().filter(|byte| **byte == b'\n').count();
         input(format!("line {line} is not UTF-8"))
     })?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     if text.is_empty() {
         return Err(input("it is empty".to_owned()));
     }

@@ -1,5 +1,6 @@
 //! From lines of text to records: the formats that the jobs read, and the fields that they name.
 
+use std::cmp::Ordering;
 use std::fmt;
 
 use crate::dice::{Dice, Purpose};
@@ -25,9 +26,18 @@ pub(crate) trait ReadsLines {
 /// Where the fields of a line stand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
-    /// By field: its column. None: the line is the only field.
-    columns: Option<Vec<usize>>,
+    /// None: the line is the only field.
+    columns: Option<Columns>,
     skips_blank: bool,
+}
+
+/// What a header says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Columns {
+    /// By field: its column.
+    of_fields: Vec<usize>,
+    /// How many columns there are.
+    count: usize,
 }
 
 impl Format {
@@ -53,15 +63,7 @@ impl Format {
             Self::Text => Ok(Layout { columns: None, skips_blank: false }),
             Self::Ndjson => Ok(Layout { columns: None, skips_blank: true }),
             Self::Csv(wanted) => {
-                let names = split_csv(header)?;
-                let find = |name: &&str| {
-                    names.iter().position(|found| found.trim() == *name).ok_or_else(|| {
-                        let wanted = wanted.join(",");
-                        format!("the header has no column '{name}': it must name {wanted}")
-                    })
-                };
-                let columns = wanted.iter().map(find).collect::<Result<_, _>>()?;
-                Ok(Layout { columns: Some(columns), skips_blank: true })
+                Ok(Layout { columns: Some(Columns::find(wanted, header)?), skips_blank: true })
             }
         }
     }
@@ -89,13 +91,43 @@ impl Layout {
         }
         let Some(columns) = &self.columns else { return parse(&[line]).map(Some) };
         let found = split_csv(line)?;
-        let field = |column: &usize| {
-            found.get(*column).map(|field| field.trim()).ok_or_else(|| {
-                format!("{} fields, the header promises at least {}", found.len(), column + 1)
+        let count = columns.count;
+        match found.len().cmp(&count) {
+            Ordering::Less => {
+                let column = found.len() + 1;
+                return Err(format!("column {column}: it is missing, the header names {count}"));
+            }
+            Ordering::Greater => {
+                return Err(format!("column {}: the header names only {count}", count + 1));
+            }
+            Ordering::Equal => {}
+        }
+        let fields: Vec<&str> =
+            columns.of_fields.iter().map(|column| found[*column].trim()).collect();
+        parse(&fields).map(Some)
+    }
+}
+
+impl Columns {
+    /// Finds the columns that are `wanted`. No name may stand twice: nobody could say which of the
+    /// two is meant.
+    fn find(wanted: &[&str], header: &str) -> Result<Self, String> {
+        let names = split_csv(header)?;
+        let place_of = |name: &str| names.iter().position(|found| found.trim() == name);
+        for (column, name) in names.iter().enumerate() {
+            if let Some(first) = place_of(name.trim()).filter(|first| *first < column) {
+                let (first, second) = (first + 1, column + 1);
+                return Err(format!("column {second}: it is named '{name}', like column {first}"));
+            }
+        }
+        let find = |name: &&str| {
+            place_of(name).ok_or_else(|| {
+                let wanted = wanted.join(",");
+                format!("the header has no column '{name}': it must name {wanted}")
             })
         };
-        let fields = columns.iter().map(field).collect::<Result<Vec<_>, _>>()?;
-        parse(&fields).map(Some)
+        let of_fields = wanted.iter().map(find).collect::<Result<_, _>>()?;
+        Ok(Self { of_fields, count: names.len() })
     }
 }
 
@@ -187,7 +219,12 @@ mod tests {
         );
         assert_eq!(
             error(&["key,value", "a,1", "b"]),
-            "line 3: 1 fields, the header promises at least 2"
+            "line 3: column 2: it is missing, the header names 2"
+        );
+        assert_eq!(error(&["key,value", "", "a,1,"]), "line 3: column 3: the header names only 2");
+        assert_eq!(
+            error(&["key,x,value, key", "a,1,2,3"]),
+            "line 1: column 4: it is named ' key', like column 1"
         );
         assert_eq!(error(&["key,value", "\"a,1"]), "line 2: a quote is not closed");
     }

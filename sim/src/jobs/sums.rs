@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::dice::Dice;
 use crate::jobs::lines::{Format, ReadsLines, integer};
@@ -66,7 +67,7 @@ impl Running for AdBilling {
     const ABOUT: &'static str = "bills the clicks of NDJSON lines to their campaigns";
 
     fn parse(fields: &[&str]) -> Result<Entry<u64>, String> {
-        let click: Click = serde_json::from_str(fields[0]).map_err(|error| error.to_string())?;
+        let click: Click = parse_object(fields[0])?;
         let price = u64::try_from(click.price_micros).map_err(|_| {
             format!("price_micros {} is not between 0 and {}", click.price_micros, u64::MAX)
         })?;
@@ -159,6 +160,18 @@ struct Click {
     _event_id: serde_json::Value,
 }
 
+/// Reads a JSON object. Without the look at its first character an array of all fields would do.
+fn parse_object<T: DeserializeOwned>(line: &str) -> Result<T, String> {
+    let start = line.find(|character: char| !character.is_whitespace()).unwrap_or(0);
+    if !line[start..].starts_with('{') {
+        return Err(format!("column {}: a JSON object is expected here", start + 1));
+    }
+    serde_json::from_str(line).map_err(|error| {
+        // It counts lines within the text, which is one.
+        error.to_string().replace(" at line 1 column ", " at column ")
+    })
+}
+
 const KEY_VALUE: Format = Format::Csv(&["key", "value"]);
 
 #[cfg(test)]
@@ -188,6 +201,11 @@ mod tests {
                 .unwrap_err()
                 .starts_with("price_micros -1 is not between 0 and")
         );
+        assert_eq!(
+            parse(r#" ["c",1,"e"]"#),
+            Err("column 2: a JSON object is expected here".into())
+        );
+        assert_eq!(parse(r#"{"campaign":c}"#), Err("expected value at column 13".into()));
         for bad in [
             r#"{"campaign":"c","price_micros":1}"#,
             r#"{"campaign":"c","price_micros":1.5,"event_id":1}"#,

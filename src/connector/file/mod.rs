@@ -1,5 +1,6 @@
 //! Files: a source of lines, CSV rows and NDJSON values, and sinks of NDJSON into a folder.
 
+mod fingerprint;
 mod parse;
 mod plain;
 mod source;
@@ -7,10 +8,11 @@ mod table;
 mod transactional;
 
 use std::io;
-use std::path::Path;
+use std::path::{self, Path};
 
 use crate::operator::sink::SinkError;
 
+pub use fingerprint::Fingerprint;
 pub use parse::{CsvRows, JsonLines, LineParser};
 pub use plain::PlainFileSink;
 pub use source::{LineSource, Span};
@@ -20,8 +22,22 @@ pub use transactional::TransactionalFileSink;
 /// Appends one record to the buffer as one line, line end included.
 pub type WriteLine<T> = fn(&T, &mut Vec<u8>);
 
+/// A folder as a destination: names of files know nothing of the sink.
+fn destination(folder: &Path) -> String {
+    path::absolute(folder).unwrap_or_else(|_| folder.to_owned()).display().to_string()
+}
+
+/// What follows when a file of an earlier attempt is not as it was left.
+fn damaged(path: &Path, what: impl std::fmt::Display) -> SinkError {
+    SinkError::Damaged(format!(
+        "{}: {what}: put the file back as it was, or begin anew with other folders for output and \
+         checkpoints",
+        path.display()
+    ))
+}
+
 fn failed(path: &Path, error: &io::Error) -> SinkError {
-    SinkError(format!("{}: {error}", path.display()))
+    SinkError::Refused(format!("{}: {error}", path.display()))
 }
 
 #[cfg(test)]

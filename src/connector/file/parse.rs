@@ -76,6 +76,7 @@ where
     fn begin(&mut self, header: &str) -> Result<(), String> {
         let names = fields_of(header)?;
         self.fields = names.len();
+        refuse_duplicates(&names.iter().collect::<Vec<_>>())?;
         for (column, place) in self.columns.iter().zip(&mut self.places) {
             let found = names.iter().position(|name| name.trim() == &**column);
             *place = found.ok_or_else(|| format!("the header has no column '{column}'"))?;
@@ -94,8 +95,10 @@ where
         } else {
             text.split(',').collect()
         };
-        if fields.len() != self.fields {
-            return Err(format!("{} fields where the header has {}", fields.len(), self.fields));
+        let (found, wanted) = (fields.len(), self.fields);
+        if found != wanted {
+            let column = found.min(wanted) + 1;
+            return Err(format!("column {column}: {found} fields where the header has {wanted}"));
         }
         (self.parse)(self.places.map(|place| fields[place])).map(Some)
     }
@@ -110,6 +113,18 @@ fn fields_of(text: &str) -> Result<csv::StringRecord, String> {
     let mut record = csv::StringRecord::new();
     reader.read_record(&mut record).map_err(|error| format!("not a row of CSV: {error}"))?;
     Ok(record)
+}
+
+/// A column that is named twice could be read from either place.
+fn refuse_duplicates(names: &[&str]) -> Result<(), String> {
+    for (position, name) in names.iter().enumerate() {
+        if let Some(first) = names[..position].iter().position(|other| other.trim() == name.trim())
+        {
+            let (first, second) = (first + 1, position + 1);
+            return Err(format!("column {second}: it has the name of column {first}, '{name}'"));
+        }
+    }
+    Ok(())
 }
 
 /// A JSON value on each line. Blank lines are skipped.
@@ -142,6 +157,11 @@ impl<T: Record + DeserializeOwned> LineParser for JsonLines<T> {
             return Ok(None);
         }
         let value = serde_json::from_str(text);
-        value.map(Some).map_err(|error| format!("not the expected JSON: {error}"))
+        let value = value.map(Some);
+        value.map_err(|error: serde_json::Error| {
+            // It counts lines within the text, which is one.
+            let text = error.to_string().replace(" at line 1 column ", " at column ");
+            format!("not the expected JSON: {text}")
+        })
     }
 }

@@ -2,8 +2,10 @@
 //! parts of about equal length on line bounds; a part can reach over several files. One pass over
 //! the bytes counts lines, so that each part knows the numbers of its own.
 
-use std::fs::File;
+use std::collections::VecDeque;
+use std::fs::{File, Metadata};
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
+use std::mem::take;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,8 +16,9 @@ use crate::operator::source::{Fetch, Source, SourceError};
 
 /// A source of the lines of files, made into records by a parser.
 ///
-/// Lines end in `\n` or `\r\n`; a last line without an end counts. What is appended to the files
-/// after the first start is not read.
+/// Lines end in `\n` or `\r\n`; a last line without an end counts. A byte order mark of UTF-8 at
+/// the start of a file is skipped. What is appended to the files after the first start is not read;
+/// all else has to stay as it was, which a [`Fingerprint`](super::Fingerprint) can tell.
 pub struct LineSource<P> {
     files: Arc<[PathBuf]>,
     parser: P,
@@ -23,8 +26,8 @@ pub struct LineSource<P> {
     line: Vec<u8>,
 }
 
-/// A cursor: the next line, and the place where the part ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A cursor: the next line, and where the part ends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span {
     /// The file of the next line.
     pub file: u32,
@@ -32,18 +35,14 @@ pub struct Span {
     pub line: u64,
     /// Where it begins.
     pub byte: u64,
-    /// The file in which the part ends.
-    pub end_file: u32,
-    /// The first byte in that file that is not of the part.
-    pub end_byte: u64,
+    /// The first byte that is not of the part, in that file and in each that follows in the part.
+    pub ends: VecDeque<u64>,
 }
 
 /// A file that is open at some byte.
 struct OpenFile {
     file: u32,
     byte: u64,
-    /// How long the file is; it is not read beyond.
-    len: u64,
     reader: BufReader<File>,
 }
 
@@ -73,6 +72,9 @@ impl<P: LineParser> LineSource<P> {
         self.line.clear();
         let read = reader.reader.read_until(b'\n', &mut self.line);
         let read = read.map_err(|error| unreadable(path, &error))? as u64;
+        // A last line without an end may have grown since: it is read as it was.
+        let read = read.min(span.left());
+        self.line.truncate(read as usize);
         if read == 0 {
             let text =
                 format!("{}, line {}: the file has become shorter", path.display(), span.line + 1);
@@ -94,25 +96,32 @@ impl<P: LineParser> LineSource<P> {
     /// end of one. False at the end of the part.
     fn open(&mut self, span: &mut Span) -> Result<bool, SourceError> {
         loop {
-            if (span.file, span.byte) >= (span.end_file, span.end_byte) {
-                return Ok(false);
-            }
-            let is_there = |open: &&mut OpenFile| (open.file, open.byte) == (span.file, span.byte);
-            let open = match self.reader.as_mut().filter(is_there) {
-                Some(open) => open,
-                None => {
-                    let path = &self.files[span.file as usize];
-                    let (mut reader, len) = open_file(path, &mut self.parser)?;
-                    let sought = reader.seek(SeekFrom::Start(span.byte));
-                    sought.map_err(|error| unreadable(path, &error))?;
-                    self.reader.insert(OpenFile { file: span.file, byte: span.byte, len, reader })
+            if span.left() == 0 {
+                if span.ends.len() <= 1 {
+                    return Ok(false);
                 }
-            };
-            if open.byte < open.len || span.file == span.end_file {
+                span.ends.pop_front();
+                *span = Span { file: span.file + 1, line: 0, byte: 0, ends: take(&mut span.ends) };
+                continue;
+            }
+            let is_there = |open: &OpenFile| (open.file, open.byte) == (span.file, span.byte);
+            if self.reader.as_ref().is_some_and(is_there) {
                 return Ok(true);
             }
-            *span = Span { file: span.file + 1, line: 0, byte: 0, ..*span };
+            let path = &self.files[span.file as usize];
+            let Opened { mut reader, start, .. } = open_file(path, &mut self.parser)?;
+            span.byte = span.byte.max(start);
+            let sought = reader.seek(SeekFrom::Start(span.byte));
+            sought.map_err(|error| unreadable(path, &error))?;
+            self.reader = Some(OpenFile { file: span.file, byte: span.byte, reader });
         }
+    }
+}
+
+impl Span {
+    /// How many bytes of the file are left in the part.
+    fn left(&self) -> u64 {
+        self.ends.front().map_or(0, |end| end.saturating_sub(self.byte))
     }
 }
 
@@ -131,7 +140,7 @@ impl<P: LineParser> Source for LineSource<P> {
     fn discover(&mut self, parallelism: usize) -> Result<Vec<Span>, SourceError> {
         let mut lengths = Vec::with_capacity(self.files.len());
         for path in self.files.iter() {
-            lengths.push(open_file(path, &mut self.parser)?.1);
+            lengths.push(open_file(path, &mut self.parser)?.length);
         }
         cut(&self.files, &lengths, parallelism)
     }
@@ -149,23 +158,22 @@ impl<P: LineParser> Source for LineSource<P> {
     }
 }
 
-/// Opens a file, and shows the parser its first line if that is a header; with the file's length.
-fn open_file<P: LineParser>(
-    path: &Path,
-    parser: &mut P,
-) -> Result<(BufReader<File>, u64), SourceError> {
+/// A file at its first line.
+struct Opened {
+    reader: BufReader<File>,
+    /// Where the first line begins: behind a byte order mark.
+    start: u64,
+    length: u64,
+}
+
+/// Opens a file, and shows the parser its first line if that is a header.
+fn open_file<P: LineParser>(path: &Path, parser: &mut P) -> Result<Opened, SourceError> {
     let unreadable = |error: io::Error| unreadable(path, &error);
-    // Looked at before it is opened: to open a pipe would wait for its writer.
-    let metadata = std::fs::metadata(path).map_err(unreadable)?;
-    if metadata.is_dir() {
-        return Err(SourceError::Input(format!("{}: a folder, not a file", path.display())));
-    }
-    if !metadata.is_file() {
-        let text = "not a regular file, so it could not be read again after a failure";
-        return Err(SourceError::Input(format!("{}: {text}", path.display())));
-    }
-    let file = File::open(path).map_err(unreadable)?;
+    let (file, metadata) = open_regular(path)?;
     let mut reader = BufReader::with_capacity(BUFFER_BYTES, file);
+    let is_marked = reader.fill_buf().map_err(unreadable)?.starts_with(BYTE_ORDER_MARK);
+    let start = if is_marked { BYTE_ORDER_MARK.len() } else { 0 };
+    reader.consume(start);
     if P::HAS_HEADER {
         let mut header = Vec::new();
         reader.read_until(b'\n', &mut header).map_err(unreadable)?;
@@ -173,7 +181,22 @@ fn open_file<P: LineParser>(
         text.and_then(|text| parser.begin(text.trim_end_matches(['\r', '\n'])))
             .map_err(|text| SourceError::Input(format!("{}, line 1: {text}", path.display())))?;
     }
-    Ok((reader, metadata.len()))
+    Ok(Opened { reader, start: start as u64, length: metadata.len() })
+}
+
+/// Opens a file that can be read again and again.
+pub(super) fn open_regular(path: &Path) -> Result<(File, Metadata), SourceError> {
+    // Looked at before it is opened: to open a pipe would wait for its writer.
+    let metadata = std::fs::metadata(path).map_err(|error| unreadable(path, &error))?;
+    if metadata.is_dir() {
+        return Err(SourceError::Input(format!("{}: a folder, not a file", path.display())));
+    }
+    if !metadata.is_file() {
+        let text = "not a regular file, so it could not be read again after a failure";
+        return Err(SourceError::Input(format!("{}: {text}", path.display())));
+    }
+    let file = File::open(path).map_err(|error| unreadable(path, &error))?;
+    Ok((file, metadata))
 }
 
 /// Cuts the files into at most `parts` parts on line bounds.
@@ -195,14 +218,13 @@ fn cut(files: &[PathBuf], lengths: &[u64], parts: usize) -> Result<Vec<Span>, So
         base += length;
     }
     bounds.push(LineStart { file: last as u32, line: 0, byte: lengths[last] });
-    let spans = bounds.windows(2).map(|pair| Span {
-        file: pair[0].file,
-        line: pair[0].line,
-        byte: pair[0].byte,
-        end_file: pair[1].file,
-        end_byte: pair[1].byte,
+    let spans = bounds.windows(2).map(|pair| {
+        let (first, last) = (pair[0].file, pair[1].file);
+        let mut ends: VecDeque<u64> = lengths[first as usize..last as usize].to_vec().into();
+        ends.push_back(pair[1].byte);
+        Span { file: first, line: pair[0].line, byte: pair[0].byte, ends }
     });
-    Ok(spans.filter(|span| (span.file, span.byte) < (span.end_file, span.end_byte)).collect())
+    Ok(spans.filter(|span| span.ends.len() > 1 || span.left() > 0).collect())
 }
 
 struct LineStart {
@@ -242,7 +264,7 @@ fn line_starts(path: &Path, targets: &[u64]) -> io::Result<Vec<(u64, u64)>> {
 }
 
 /// A file that is not there, or may not be read, will not be there at the next try either.
-fn unreadable(path: &Path, error: &io::Error) -> SourceError {
+pub(super) fn unreadable(path: &Path, error: &io::Error) -> SourceError {
     let text = format!("{}: {error}", path.display());
     let is_final = matches!(
         error.kind(),
@@ -251,7 +273,9 @@ fn unreadable(path: &Path, error: &io::Error) -> SourceError {
     if is_final { SourceError::Input(text) } else { SourceError::Io(text) }
 }
 
-const BUFFER_BYTES: usize = 1 << 16;
+pub(super) const BUFFER_BYTES: usize = 1 << 16;
+
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// A limited read does not make room for more records than this before it has any.
 const RECORDS_AHEAD_MAX: usize = 4096;
@@ -313,10 +337,41 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = write(folder.path(), "x", b"0\n1\n2\n3\n");
         let mut source = LineSource::new([path], lines());
-        let mut span = source.discover(1).unwrap()[0];
+        let mut span = source.discover(1).unwrap().remove(0);
         source.read(&mut span, 2).unwrap();
         let Ok(Fetch::Records(rest)) = source.clone().read(&mut span, 9) else { panic!("rest") };
         assert_eq!(rest, [(2, "2".to_owned()), (3, "3".to_owned())]);
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_the_first_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = write(folder.path(), "text", "\u{feff}a\n\u{feff}b".as_bytes());
+        let bare = write(folder.path(), "bare", "\u{feff}".as_bytes());
+        let rows = write(folder.path(), "rows", "\u{feff}key\nx\n".as_bytes());
+        let expected = [(0, "a".to_owned()), (1, "\u{feff}b".to_owned())];
+        for parts in 1..6 {
+            let mut source = LineSource::new([&bare, &text, &bare], lines());
+            assert_eq!(read_all(&mut source, parts, 1).unwrap(), expected);
+            let keys = CsvRows::new(["key"], |[key]: [&str; 1]| Ok(key.to_owned()));
+            assert_eq!(read_all(&mut LineSource::new([&rows], keys), parts, 1).unwrap(), ["x"]);
+        }
+    }
+
+    #[test]
+    fn what_is_appended_after_the_first_start_is_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let one = write(folder.path(), "one", b"0\n1\n");
+        let two = write(folder.path(), "two", b"2\n3");
+        let mut source = LineSource::new([&one, &two], lines());
+        let mut span = source.discover(1).unwrap().remove(0);
+        source.read(&mut span, 1).unwrap();
+        write(folder.path(), "one", b"0\n1\nmore\n");
+        write(folder.path(), "two", b"2\n34\nmore\n");
+        let Ok(Fetch::Records(rest)) = source.clone().read(&mut span, 9) else { panic!("rest") };
+        let texts: Vec<_> = rest.iter().map(|(_, text)| text.as_str()).collect();
+        assert_eq!(texts, ["1", "2", "3"]);
+        assert_eq!(source.clone().read(&mut span, 9), Ok(Fetch::End));
     }
 
     fn refusal<P: LineParser>(name: &str, bytes: &[u8], parser: P) -> String {
@@ -336,12 +391,23 @@ mod tests {
         });
         let refused = |bytes: &[u8]| refusal("r.csv", bytes, rows.clone());
         assert_eq!(refused(b"key,value\na,1\nb,x\n"), "r.csv, line 3: 'x' is not a number");
-        assert_eq!(refused(b"key,value\na\n"), "r.csv, line 2: 1 fields where the header has 2");
+        assert_eq!(
+            refused(b"key,value\na\n"),
+            "r.csv, line 2: column 2: 1 fields where the header has 2"
+        );
+        assert_eq!(
+            refused(b"key,value\na,1,x\n"),
+            "r.csv, line 2: column 3: 3 fields where the header has 2"
+        );
+        assert_eq!(
+            refused(b"key,value, key\na,1,b\n"),
+            "r.csv, line 1: column 3: it has the name of column 1, ' key'"
+        );
         assert_eq!(refused(b"key,other\na,1\n"), "r.csv, line 1: the header has no column 'value'");
         let json = JsonLines::<(u64, u64)>::new();
-        assert!(
-            refusal("j", b"[1,2]\n[1]\n", json).starts_with("j, line 2: not the expected JSON")
-        );
+        let text = refusal("j", b"[1,2]\n[1]\n", json);
+        assert!(text.starts_with("j, line 2: not the expected JSON"), "{text}");
+        assert!(text.ends_with("at column 3"), "{text}");
         let missing = LineSource::new(["/nowhere/file"], lines()).discover(1).unwrap_err();
         assert!(missing.to_string().starts_with("/nowhere/file: "), "{missing}");
     }

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use crate::connector::file::{WriteLine, failed};
+use crate::connector::file::{WriteLine, damaged, destination, failed};
 use crate::durable;
 use crate::element::Record;
 use crate::guarantee::SinkContract;
@@ -57,7 +57,7 @@ impl<T> TableFileSink<T> {
         };
         for (number, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
             let record = (self.format.read_line)(line.trim_ascii_end()).ok_or_else(|| {
-                SinkError(format!("{}, line {}: not a row", self.path.display(), number + 1))
+                damaged(&self.path, format_args!("line {} is not a row", number + 1))
             })?;
             self.lines.insert((self.format.key_of)(&record), line.to_vec());
         }
@@ -81,6 +81,10 @@ impl<T: Record> Sink for TableFileSink<T> {
 
     fn key_of(&self, record: &T) -> Vec<u8> {
         (self.format.key_of)(record)
+    }
+
+    fn destination(&self) -> Option<String> {
+        Some(destination(&self.folder))
     }
 
     fn open(&mut self, place: &SinkPlace) -> Result<(), SinkError> {
@@ -149,6 +153,6 @@ mod tests {
         assert_eq!(read(&file), "31\n42\n");
         fs::write(&file, "31\nx\n").unwrap();
         let error = later.open(&place(0, 3)).unwrap_err().to_string();
-        assert!(error.ends_with("part-0.ndjson, line 2: not a row"), "{error}");
+        assert!(error.contains("part-0.ndjson: line 2 is not a row"), "{error}");
     }
 }

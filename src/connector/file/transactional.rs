@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 
-use crate::connector::file::{WriteLine, failed};
+use crate::connector::file::{WriteLine, damaged, destination, failed};
 use crate::durable;
 use crate::element::Record;
 use crate::id::TransactionId;
@@ -54,6 +54,10 @@ impl<T> Clone for TransactionalFileSink<T> {
 impl<T: Record> TransactionalSink for TransactionalFileSink<T> {
     type Record = T;
 
+    fn destination(&self) -> Option<String> {
+        Some(destination(&self.folder))
+    }
+
     fn open(&mut self, place: &SinkPlace) -> Result<(), SinkError> {
         durable::create_folder(&self.folder).map_err(|error| failed(&self.folder, &error))?;
         self.place = Some(place.clone());
@@ -89,14 +93,16 @@ impl<T: Record> TransactionalSink for TransactionalFileSink<T> {
 
     fn commit(&mut self, transaction: TransactionId) -> Result<(), SinkError> {
         let (pending, committed) = (self.pending(transaction), self.committed(transaction));
-        let renamed = match fs::rename(&pending, &committed) {
-            // It has been committed before, and what follows makes sure that it is durable.
-            Err(error) if error.kind() == io::ErrorKind::NotFound && committed.is_file() => Ok(()),
-            renamed => renamed,
-        };
-        renamed
-            .and_then(|()| durable::sync_folder(&self.folder))
-            .map_err(|error| failed(&pending, &error))
+        match fs::rename(&pending, &committed) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                // Committed before, as it should be, it only has to be made durable.
+                if !committed.is_file() {
+                    return Err(damaged(&committed, "the checkpoint says that it is there"));
+                }
+            }
+            renamed => renamed.map_err(|error| failed(&pending, &error))?,
+        }
+        durable::sync_folder(&self.folder).map_err(|error| failed(&self.folder, &error))
     }
 
     fn abort_dangling(&mut self) -> Result<(), SinkError> {
@@ -173,6 +179,7 @@ mod tests {
         later.commit(id(4, 0)).unwrap();
         later.abort_dangling().unwrap();
         assert_eq!(names(folder.path()), [".part-11-4-0.pending", "part-1-4-0.ndjson"]);
-        assert!(later.commit(id(4, 1)).is_err(), "neither pending nor committed");
+        let neither = later.commit(id(4, 1)).unwrap_err();
+        assert!(matches!(&neither, SinkError::Damaged(text) if text.contains("part-1-4-1.ndjson")));
     }
 }

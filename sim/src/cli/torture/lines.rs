@@ -48,7 +48,8 @@ impl Line {
 pub(super) fn read_input(path: &Path) -> Result<Vec<String>, Failure> {
     let at = path.display();
     let bytes = fs::read(path).map_err(|error| Failure::input(format!("{at}: {error}")))?;
-    let mut lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
+    let text = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&bytes);
+    let mut lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
     lines.pop_if(|last| last.is_empty());
     let text = |(number, line): (usize, &[u8])| {
         let line = line.strip_suffix(b"\r").unwrap_or(line);

@@ -243,7 +243,7 @@ mod tests {
             ("d,0,inf,0", "line 2: temperature: 'inf' is not a finite number"),
             ("d,x,20,0", "line 2: time_s 'x' is not a number of seconds to the millisecond"),
             ("d,0,20,2", "line 2: smoke '2' is neither 0 nor 1"),
-            ("d,0,20", "line 2: 3 fields, the header promises at least 4"),
+            ("d,0,20", "line 2: column 4: it is missing, the header names 4"),
         ] {
             assert_eq!(error(&[HEADER, line], &[]), sentence);
         }
