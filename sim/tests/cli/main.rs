@@ -6,6 +6,9 @@
 
 mod analyze;
 mod jobs;
+mod replay;
 mod run;
+mod suite;
 mod support;
+mod terminal;
 mod torture;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -44,6 +44,11 @@ pub(crate) struct Done {
 }
 
 impl Done {
+    pub(crate) fn of(output: Output) -> Self {
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Self { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    }
+
     pub(crate) fn exits(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "{self:?}");
         self
@@ -59,6 +64,13 @@ impl Done {
         self.rows().pop().unwrap()
     }
 
+    /// The last line of standard error, which has to be a command to paste if something failed.
+    pub(crate) fn command(&self) -> &str {
+        let last = self.err.lines().last().unwrap();
+        assert!(last.starts_with("cofferdam "), "{self:?}");
+        last
+    }
+
     /// Exit code 2, one sentence that has all these words, and a command as the last line.
     pub(crate) fn refuses(self, words: &[&str]) {
         let done = self.exits(2);
@@ -68,6 +80,7 @@ impl Done {
             assert!(done.err.contains(word), "'{word}' is missing: {done:?}");
         }
         assert!(!done.err.contains("panicked"), "{done:?}");
+        done.command();
     }
 }
 
@@ -78,9 +91,7 @@ pub(crate) fn command(words: &[&str]) -> Command {
 }
 
 pub(crate) fn cofferdam(words: &[&str]) -> Done {
-    let done = command(words).output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    Done { code: done.status.code(), out: text(done.stdout), err: text(done.stderr) }
+    Done::of(command(words).output().unwrap())
 }
 
 pub(crate) fn with<'a>(words: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
