@@ -15,10 +15,10 @@ use serde::Serialize;
 
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::folder::{self, Description};
-use crate::cli::mode::{Backend, CheckpointArgs, Mode, ModeArgs};
+use crate::cli::mode::{Backend, EngineArgs, Mode};
 use crate::cli::output::{Console, grouped, seconds};
 use crate::cli::signals::stop_flag;
-use crate::cli::values::{JobParameters, find_job, positive, positive_size};
+use crate::cli::values::{find_job, positive, positive_size};
 use crate::jobs::{FileJob, Files, Setup};
 
 /// Run a job on the real engine
@@ -45,11 +45,7 @@ pub(crate) struct RunArgs {
     #[arg(long, hide = true)]
     origins: bool,
     #[command(flatten)]
-    mode: ModeArgs,
-    #[command(flatten)]
-    checkpoints: CheckpointArgs,
-    #[command(flatten)]
-    parameters: JobParameters,
+    engine: EngineArgs,
 }
 
 #[derive(Serialize)]
@@ -70,13 +66,14 @@ struct Summary {
 
 pub(crate) fn run(args: &RunArgs, console: &Console) -> Result<Exit, Failure> {
     let job = find_job("run", &args.job)?;
-    let mode = args.mode.mode("run")?;
-    let parameters = args.parameters.of(job)?;
-    let described = Description::new(job, mode, args.mode.parallelism, &parameters, &args.input);
-    let setup = mode.setup(args.mode.parallelism, parameters);
+    let mode = args.engine.mode.mode("run")?;
+    let parameters = args.engine.parameters.of(job)?;
+    let described =
+        Description::new(job, mode, args.engine.mode.parallelism, &parameters, &args.input);
+    let setup = mode.setup(args.engine.mode.parallelism, parameters);
     let config = JobConfig {
-        checkpoint_interval: args.checkpoints.interval(INTERVAL),
-        checkpoints_retained: args.checkpoints.retain,
+        checkpoint_interval: args.engine.checkpoints.interval(INTERVAL),
+        checkpoints_retained: args.engine.checkpoints.retain,
         ..setup.config.clone()
     };
     let files =
@@ -101,11 +98,11 @@ pub(crate) fn run(args: &RunArgs, console: &Console) -> Result<Exit, Failure> {
 impl RunArgs {
     /// The store, after a look at whether this run may go on from what lies there.
     fn store(&self, described: &Description) -> Result<Arc<dyn CheckpointStore>, Failure> {
-        if self.checkpoints.backend == Backend::Memory {
+        if self.engine.checkpoints.backend == Backend::Memory {
             folder::refuse_old_output(&self.output)?;
             return Ok(Arc::new(MemoryStore::new()));
         }
-        let folder = self.checkpoints.folder(&self.output);
+        let folder = self.engine.checkpoints.folder(&self.output);
         let store = FileStore::open(&folder)?;
         folder::settle(&folder, &self.output, &self.resume, described)?;
         Ok(Arc::new(store))
