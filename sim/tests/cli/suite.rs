@@ -62,7 +62,8 @@ fn a_row_that_was_not_run_is_not_held() {
 fn a_long_run_is_given_up_when_it_is_terminated() {
     let folder = Folder::new("terminated");
     let input = folder.file("in.txt", "word ".repeat(30_000));
-    let mut suite = command(&with(&ROW, &["--input", &input, "--records", "10", "--format", "json"]));
+    let mut suite =
+        command(&with(&ROW, &["--input", &input, "--records", "10", "--format", "json"]));
     let child = suite.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     std::thread::sleep(Duration::from_secs(2));
     let id = child.id().to_string();
