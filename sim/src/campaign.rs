@@ -186,7 +186,7 @@ impl Campaign<'_> {
             Ok(run.finish_unless(self.conduct.is_given_up))
         };
         let Some(report) = finish()? else { return Ok(false) };
-        if seed % RERUN_EVERY == 0 {
+        if seed.is_multiple_of(RERUN_EVERY) {
             let Some(again) = finish()? else { return Ok(false) };
             if again.trace_hash != report.trace_hash {
                 tally.not_deterministic.insert(seed);

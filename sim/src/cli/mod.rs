@@ -5,6 +5,8 @@
     clippy::disallowed_methods,
     reason = "people wait in real time, and torture kills at real moments"
 )]
+// These panic when nobody reads; `output` does not.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod analyze;
 mod exit;
@@ -86,12 +88,10 @@ fn not_parsed(error: &clap::Error) -> Exit {
         console.say(error.render().to_string().trim_end());
         return Exit::Done;
     }
-    let text = match error.kind() {
-        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => "a command is missing".to_owned(),
-        _ => error.render().to_string(),
-    };
+    let is_bare = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+    let text = if is_bare { "a command is missing" } else { &*error.render().to_string() };
     // What clap adds, usage and a hint at help, the command below it gives in full.
-    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    let text = text.strip_prefix("error: ").unwrap_or(text);
     let ends = ["\n\nUsage:", "\n\nFor more information"].map(|head| text.find(head));
     let end = ends.into_iter().flatten().min().unwrap_or(text.len());
     let commands = Cli::command();

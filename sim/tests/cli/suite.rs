@@ -1,7 +1,7 @@
 //! `suite`: what its rows say, how it ends, and what it refuses.
 
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -42,10 +42,8 @@ fn a_row_that_was_not_run_is_not_held() {
     // A run of this takes far longer than anybody has time for.
     let input = folder.file("in.txt", "word ".repeat(30_000));
     let suite = with(&ROW, &["--input", &input, "--records", "10", "--threads", "1"]);
-    let begun = Instant::now();
     let limited = with(&suite, &["--time-limit", "100ms", "--format", "json"]);
     let done = cofferdam(&limited).exits(3);
-    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
     let row = &rows(&done)[0];
     assert_eq!((&row["held"], &row["verdict"]), (&false.into(), &"unknown".into()));
     assert_eq!((&row["seeds"], &row["windows"]), (&0.into(), &serde_json::json!({})));
@@ -53,6 +51,7 @@ fn a_row_that_was_not_run_is_not_held() {
     assert_eq!((&summary["runs"], &summary["refuted"]), (&0.into(), &0.into()));
     assert_eq!((&summary["not_judged"], &summary["given_up"]), (&1.into(), &1.into()));
     assert_eq!(summary["stopped"], true);
+    assert!(summary["wall_s"].as_f64().unwrap() < 60.0, "{summary}");
     assert!(done.err.contains("given up while it ran"), "{done:?}");
     done.command();
 }
