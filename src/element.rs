@@ -75,12 +75,10 @@ impl Batch {
         self.len() == 0
     }
 
-    /// Cuts the records from position `at` on off and returns them.
-    ///
-    /// # Panics
-    /// If `at` is greater than the length.
-    pub fn split_off(&mut self, at: usize) -> Self {
-        Self(self.0.split_off(at))
+    /// Each record in a batch of its own, in order.
+    pub fn split(self) -> Vec<Self> {
+        // Most batches that are split hold one record.
+        if self.len() == 1 { vec![self] } else { self.0.split() }
     }
 
     /// Appends the records of `other`.
@@ -126,7 +124,7 @@ trait ErasedBatch: Send + Sync {
     fn as_any(&self) -> &dyn Any;
     fn into_any(self: Box<Self>) -> Box<dyn Any>;
     fn clone_box(&self) -> Box<dyn ErasedBatch>;
-    fn split_off(&mut self, at: usize) -> Box<dyn ErasedBatch>;
+    fn split(self: Box<Self>) -> Vec<Batch>;
     fn append(&mut self, other: Box<dyn ErasedBatch>);
     fn encode_record(&self, position: usize) -> Vec<u8>;
     fn record_text(&self, position: usize) -> String;
@@ -153,8 +151,8 @@ impl<T: Record> ErasedBatch for Vec<T> {
         Box::new(self.clone())
     }
 
-    fn split_off(&mut self, at: usize) -> Box<dyn ErasedBatch> {
-        Box::new(Vec::split_off(self, at))
+    fn split(self: Box<Self>) -> Vec<Batch> {
+        self.into_iter().map(|record| Batch::new(vec![record])).collect()
     }
 
     fn append(&mut self, other: Box<dyn ErasedBatch>) {
@@ -181,12 +179,12 @@ mod tests {
 
     #[test]
     fn a_batch_keeps_its_records_through_splitting_and_appending() {
-        let mut head = Batch::new(vec![1_u64, 2, 3]);
-        let tail = head.split_off(1);
-        assert_eq!((head.len(), tail.len()), (1, 2));
-        head.append(tail.clone());
-        assert_eq!(head.records::<u64>(), &[1, 2, 3]);
-        assert_eq!(tail.into_records::<u64>(), vec![2, 3]);
+        let batches = Batch::new(vec![1_u64, 2, 3]).split();
+        let records = batches.iter().map(|batch| batch.records::<u64>().to_vec());
+        assert_eq!(records.collect::<Vec<_>>(), [vec![1], vec![2], vec![3]]);
+        let mut whole = Batch::new(vec![0_u64]);
+        batches.into_iter().for_each(|batch| whole.append(batch));
+        assert_eq!(whole.into_records::<u64>(), vec![0, 1, 2, 3]);
     }
 
     #[test]

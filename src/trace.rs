@@ -61,6 +61,20 @@ pub enum Carried {
     EndOfPartition,
 }
 
+impl fmt::Display for Carried {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Records(1) => f.pad("1 record"),
+            Self::Records(records) => write!(f, "{records} records"),
+            Self::Watermark(time) => write!(f, "watermark {time}"),
+            Self::Barrier(checkpoint) => write!(f, "the barrier of {checkpoint}"),
+            Self::Cancel(checkpoint) => write!(f, "the cancel marker of {checkpoint}"),
+            Self::EndOfData => f.pad("the end of data"),
+            Self::EndOfPartition => f.pad("the end"),
+        }
+    }
+}
+
 /// The part of the protocol that a task, or the coordinator, is in when a fault hits it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

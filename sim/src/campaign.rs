@@ -2,6 +2,7 @@
 //! who ran what when.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -64,6 +65,8 @@ pub struct Tally {
     pub oracles: BTreeMap<&'static str, u64>,
     /// The seeds that gave another trace when they were run again.
     pub not_deterministic: BTreeSet<u64>,
+    /// The seeds whose runs were given up; they count nowhere else.
+    pub given_up: BTreeSet<u64>,
 }
 
 /// What a campaign came to.
@@ -81,6 +84,9 @@ pub struct Conduct<'a> {
     pub threads: usize,
     /// Becomes true when no further run is to begin.
     pub stop: &'a AtomicBool,
+    /// Asked between two events of a run: whether it is to be given up. What it has come to is
+    /// dropped then.
+    pub is_given_up: &'a (dyn Fn() -> bool + Sync),
     /// Told how many runs are done, now and then, by any thread.
     pub progress: &'a (dyn Fn(u64) + Sync),
 }
@@ -93,20 +99,21 @@ pub fn run(rows: &[Row<'_>], seeds: Seeds, conduct: &Conduct<'_>) -> Result<Outc
     let chunks = seeds.count.div_ceil(CHUNK);
     let next = AtomicU64::new(0);
     let done = AtomicU64::new(0);
+    let campaign = Campaign { seeds, conduct, stopped: AtomicBool::new(false) };
     let tallies = Mutex::new(vec![Tally::default(); rows.len()]);
     let failure = Mutex::new(None);
     let work = || {
-        while !conduct.stop.load(Ordering::Relaxed) {
+        loop {
             // Chunk by chunk over all rows, so that a campaign that is stopped has seen each of
             // them.
             let ticket = next.fetch_add(1, Ordering::Relaxed);
-            if ticket >= chunks * rows.len() as u64 {
+            if ticket >= chunks * rows.len() as u64 || !campaign.may_go_on() {
                 return;
             }
             let row = (ticket % rows.len() as u64) as usize;
             let first = ticket / rows.len() as u64 * CHUNK;
             let last = seeds.count.min(first + CHUNK);
-            match run_chunk(&rows[row], seeds, first..last) {
+            match campaign.run_chunk(&rows[row], first..last) {
                 Ok(tally) => {
                     let runs = done.fetch_add(tally.runs, Ordering::Relaxed) + tally.runs;
                     let mut tallies = tallies.lock().expect("no thread panics with the lock held");
@@ -133,28 +140,61 @@ pub fn run(rows: &[Row<'_>], seeds: Seeds, conduct: &Conduct<'_>) -> Result<Outc
     if let Some((_, error)) = failure.into_inner().expect("all threads have ended well") {
         return Err(error);
     }
-    let stopped = next.into_inner() < chunks * rows.len() as u64;
+    let stopped = campaign.stopped.into_inner();
     let tallies = tallies.into_inner().expect("all threads have ended well");
     Ok(Outcome { tallies, stopped })
 }
 
-fn run_chunk(row: &Row<'_>, seeds: Seeds, range: std::ops::Range<u64>) -> Result<Tally, JobError> {
-    let mut tally = Tally::default();
-    for seed in range.map(|number| seeds.first.wrapping_add(number)) {
-        let (part, parts) = seeds.part;
-        if seed % parts != part {
-            continue;
+/// What all threads of a campaign look at.
+struct Campaign<'a> {
+    seeds: Seeds,
+    conduct: &'a Conduct<'a>,
+    /// Some seed was not run, or not to its end.
+    stopped: AtomicBool,
+}
+
+impl Campaign<'_> {
+    /// Whether there is time for what is left to do.
+    fn may_go_on(&self) -> bool {
+        let is_over = self.conduct.stop.load(Ordering::Relaxed);
+        self.stopped.fetch_or(is_over, Ordering::Relaxed);
+        !is_over
+    }
+
+    fn run_chunk(&self, row: &Row<'_>, range: Range<u64>) -> Result<Tally, JobError> {
+        let mut tally = Tally::default();
+        for seed in range.map(|number| self.seeds.first.wrapping_add(number)) {
+            let (part, parts) = self.seeds.part;
+            if seed % parts != part {
+                continue;
+            }
+            if !self.may_go_on() {
+                break;
+            }
+            if !self.run_seed(row, seed, &mut tally)? {
+                tally.given_up.insert(seed);
+                self.stopped.store(true, Ordering::Relaxed);
+            }
         }
-        let report = Run::new(row.source, &row.mode, seed, None, false)?.finish();
-        if seed % RERUN_EVERY == 0 {
-            let again = Run::new(row.source, &row.mode, seed, None, false)?.finish();
+        Ok(tally)
+    }
+
+    /// Runs one seed, some of them twice; whether to the end.
+    fn run_seed(&self, row: &Row<'_>, seed: u64, tally: &mut Tally) -> Result<bool, JobError> {
+        let finish = || -> Result<Option<Report>, JobError> {
+            let mut run = Run::new(row.source, &row.mode, seed, None, false)?;
+            Ok(run.finish_unless(self.conduct.is_given_up))
+        };
+        let Some(report) = finish()? else { return Ok(false) };
+        if seed.is_multiple_of(RERUN_EVERY) {
+            let Some(again) = finish()? else { return Ok(false) };
             if again.trace_hash != report.trace_hash {
                 tally.not_deterministic.insert(seed);
             }
         }
         tally.count(&report);
+        Ok(true)
     }
-    Ok(tally)
 }
 
 impl Tally {
@@ -204,13 +244,26 @@ impl Tally {
         add_all(&mut self.disturbances, &other.disturbances);
         add_all(&mut self.oracles, &other.oracles);
         self.not_deterministic.extend(other.not_deterministic);
+        self.given_up.extend(other.given_up);
         self.first_refuting_seed =
             self.first_refuting_seed.into_iter().chain(other.first_refuting_seed).min();
     }
 
-    /// Whether no run refuted the claim.
+    /// What the runs say together: violated if one refuted the claim, unknown if none of them
+    /// could be judged.
+    pub fn verdict(&self) -> Verdict {
+        if self.refuted > 0 {
+            Verdict::Violated
+        } else if self.unknown == self.runs {
+            Verdict::Unknown
+        } else {
+            Verdict::Held
+        }
+    }
+
+    /// Whether some run was judged and none refuted the claim.
     pub fn is_held(&self) -> bool {
-        self.refuted == 0
+        self.verdict() == Verdict::Held
     }
 
     /// All faults together.

@@ -93,7 +93,9 @@ impl<F: Fn(&Setup) -> Result<Job, GraphError> + Sync> Check<F> {
         let row = Row { source: &self.source, mode: self.mode };
         let count = self.seeds.end.saturating_sub(self.seeds.start);
         let seeds = Seeds { first: self.seeds.start, count, part: (0, 1) };
-        let conduct = Conduct { threads: 1, stop: &AtomicBool::new(false), progress: &|_| () };
+        let stop = AtomicBool::new(false);
+        let conduct =
+            Conduct { threads: 1, stop: &stop, is_given_up: &|| false, progress: &|_| () };
         let mut outcome = campaign::run(&[row], seeds, &conduct)?;
         Ok(outcome.tallies.remove(0))
     }

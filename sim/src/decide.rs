@@ -151,7 +151,12 @@ impl Decider {
                 occurrence,
             })
         });
-        script.diverged.iter().cloned().chain(unused).collect()
+        self.diverged_so_far().into_iter().chain(unused).collect()
+    }
+
+    /// As [`Decider::diverged`], for a run that has not ended: what was not reached is left out.
+    pub fn diverged_so_far(&self) -> Vec<Divergence> {
+        self.scripted.iter().flat_map(|script| &script.diverged).cloned().collect()
     }
 }
 

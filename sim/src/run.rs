@@ -91,10 +91,10 @@ impl Mode {
 pub struct Script {
     /// The options.
     pub options: Options,
-    /// The crashes.
-    pub faults: Vec<Fault>,
-    /// The other decisions.
-    pub decisions: Decisions,
+    /// The crashes; drawn from the seed if there are none.
+    pub faults: Option<Vec<Fault>>,
+    /// The other decisions; likewise.
+    pub decisions: Option<Decisions>,
 }
 
 /// A run that has not begun.
@@ -123,8 +123,8 @@ pub struct Report {
     pub output_hash: u64,
     /// What the judges say.
     pub judgement: Judgement,
-    /// How it ended.
-    pub ending: Ending,
+    /// How it ended, if it has.
+    pub ending: Option<Ending>,
     /// How often a crash hit each window.
     pub windows: BTreeMap<Window, u64>,
     /// How often each other fault happened.
@@ -147,7 +147,11 @@ impl Run {
     ) -> Result<Self, JobError> {
         let (options, faults, decider) = match script {
             Some(Script { options, faults, decisions }) => {
-                (options, Some(faults), Decider::scripted(seed, decisions))
+                let decider = match decisions {
+                    Some(decisions) => Decider::scripted(seed, decisions),
+                    None => Decider::new(seed, records_decisions),
+                };
+                (options, faults, decider)
             }
             None => {
                 let mut options = Options::draw(seed, mode.records, mode.faults);
@@ -204,9 +208,32 @@ impl Run {
     /// Runs to the end and asks the judges.
     pub fn finish(&mut self) -> Report {
         self.world.run();
+        self.report()
+    }
+
+    /// What has come of it so far; nothing is judged before the end.
+    pub fn pause(&self) -> Report {
+        let last = self.last_incarnation();
+        let state = State::of(&self.world, &self.case, self.claim, &last);
+        let diverged = self.world.decider().diverged_so_far();
+        let judgement = Judgement::pending(self.claim.output);
+        Report { diverged, ..self.report_with(&state, judgement) }
+    }
+
+    /// As [`Run::finish`], unless `is_given_up` says so between two events: then there is nothing
+    /// to report.
+    pub fn finish_unless(&mut self, is_given_up: &dyn Fn() -> bool) -> Option<Report> {
+        self.world.run_unless(is_given_up).then(|| self.report())
+    }
+
+    fn report(&self) -> Report {
         let last = self.last_incarnation();
         let state = State::of(&self.world, &self.case, self.claim, &last);
         let judgement = self.judge(&state, &last);
+        self.report_with(&state, judgement)
+    }
+
+    fn report_with(&self, state: &State, judgement: Judgement) -> Report {
         let world = &self.world;
         let mut windows = BTreeMap::new();
         let mut disturbances = BTreeMap::new();
@@ -228,7 +255,7 @@ impl Run {
             state_hash: state.hash(),
             output_hash: self.output_hash(),
             judgement,
-            ending: world.ending().cloned().unwrap_or(Ending::Stuck),
+            ending: world.ending().cloned(),
             windows,
             disturbances,
             diverged: world.decider().diverged(),

@@ -13,6 +13,8 @@ use crate::decide::{Choice, Decisions};
 use crate::fault::{Cut, Fault, Scope, Trigger};
 use crate::options::Options;
 use crate::run::{Run, Script};
+use crate::story::word;
+use crate::world::Plan;
 
 /// A scenario file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -158,6 +160,17 @@ pub struct DecisionText {
     pub values: Vec<u64>,
 }
 
+/// A scenario in a graph: what of it can be played there.
+#[derive(Clone, Debug)]
+pub struct Matched {
+    /// What is played.
+    pub script: Script,
+    /// The faults and decisions about tasks and channels that the graph does not have.
+    pub unknown: Vec<String>,
+    /// How many are about tasks and channels that it has.
+    pub known: usize,
+}
+
 /// Why a scenario can not be played.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScenarioError {
@@ -233,24 +246,24 @@ impl Scenario {
             .collect();
     }
 
-    /// What is to be played again, and the names of what does not exist in `graph`. None if the
-    /// file leaves everything to the seed.
+    /// What is to be played again. `plan` is that of a run with the options of this scenario, or
+    /// those of its seed if it has none: its graph gives names a meaning.
     ///
     /// # Errors
     /// If a fault is incomplete.
-    pub fn script(
-        &self,
-        graph: &PhysicalGraph,
-    ) -> Result<Option<(Script, Vec<String>)>, ScenarioError> {
-        let Some(options) = &self.options else { return Ok(None) };
-        let names = Names::of(graph);
+    pub fn script(&self, plan: &Plan) -> Result<Matched, ScenarioError> {
+        let names = Names::of(plan.job.graph());
         let mut unknown = Vec::new();
+        let mut known = 0;
         let mut faults = Vec::new();
         for (position, fault) in self.faults.iter().flatten().enumerate() {
             let place = position + 1;
             let task = match &fault.task {
                 Some(name) => match names.tasks.get(name) {
-                    Some(task) => *task,
+                    Some(task) => {
+                        known += 1;
+                        *task
+                    }
                     None => {
                         unknown.push(format!("fault {place} concerns the unknown task '{name}'"));
                         continue;
@@ -265,15 +278,24 @@ impl Scenario {
         for decision in self.decisions.iter().flatten() {
             match names.subject(decision.choice, &decision.subject) {
                 Some(subject) => {
+                    known += usize::from(decision.subject != COORDINATOR);
                     decisions.insert((decision.choice, subject), decision.values.clone());
                 }
                 None => unknown.push(format!(
-                    "decisions are about '{}', which does not exist",
+                    "{} of the unknown '{}'",
+                    word(decision.choice),
                     decision.subject
                 )),
             }
         }
-        Ok(Some((Script { options: options.clone(), faults, decisions }, unknown)))
+        // Whoever writes down the options writes down all: what is left out does not happen.
+        let is_full = self.options.is_some();
+        let script = Script {
+            options: plan.options.clone(),
+            faults: (is_full || self.faults.is_some()).then_some(faults),
+            decisions: (is_full || self.decisions.is_some()).then_some(decisions),
+        };
+        Ok(Matched { script, unknown, known })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use cofferdam::graph::PhysicalGraph;
 use cofferdam::id::{ChannelId, TaskId};
-use cofferdam::trace::{Carried, TraceEvent, Traced};
+use cofferdam::trace::{TraceEvent, Traced};
 
 /// The event in one line.
 pub fn line(traced: &Traced, graph: &PhysicalGraph) -> String {
@@ -33,10 +33,10 @@ fn words(event: &TraceEvent, graph: &PhysicalGraph) -> String {
         TraceEvent::CoordinatorStarted => "a coordinator reads the store".to_owned(),
         TraceEvent::Cancelled { attempt } => format!("attempt {} is stopped", attempt.get()),
         TraceEvent::Sent { channel, sequence, what, .. } => {
-            format!("{} sends #{sequence} {}", ends(channel, graph), carried(what))
+            format!("{} sends #{sequence} {what}", ends(channel, graph))
         }
         TraceEvent::Received { channel, sequence, what, .. } => {
-            format!("{} delivers #{sequence} {}", ends(channel, graph), carried(what))
+            format!("{} delivers #{sequence} {what}", ends(channel, graph))
         }
         TraceEvent::Snapshot { task, checkpoint, digest, .. } => {
             format!("{} takes its snapshot for {checkpoint}, state {digest:016x}", name(task))
@@ -79,17 +79,6 @@ fn words(event: &TraceEvent, graph: &PhysicalGraph) -> String {
 fn ends(channel: ChannelId, graph: &PhysicalGraph) -> String {
     let channel = graph.channels()[channel.index()];
     format!("{} => {}", graph.task_name(channel.from), graph.task_name(channel.to))
-}
-
-fn carried(what: Carried) -> String {
-    match what {
-        Carried::Records(records) => count(records, "record"),
-        Carried::Watermark(time) => format!("watermark {time}"),
-        Carried::Barrier(checkpoint) => format!("the barrier of {checkpoint}"),
-        Carried::Cancel(checkpoint) => format!("the cancel marker of {checkpoint}"),
-        Carried::EndOfData => "the end of data".to_owned(),
-        Carried::EndOfPartition => "the end".to_owned(),
-    }
 }
 
 fn count(number: u32, what: &str) -> String {

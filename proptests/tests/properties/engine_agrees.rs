@@ -149,15 +149,14 @@ impl Fed {
         let channel_of = |outlet| channel_of(job, task, outlet);
         let mut task = new_task(job, task, TaskStart::Fresh(None));
         for (channel, element) in elements {
-            let mut rest = Some(element.clone());
-            while let Some(element) = rest.take() {
-                let mut element = element;
-                if let Element::Batch(records) = &mut element
-                    && records.len() > piece
-                {
-                    rest = Some(Element::Batch(records.split_off(piece)));
-                }
-                task.handle_element(*channel, element);
+            let Element::Batch(records) = element else {
+                task.handle_element(*channel, element.clone());
+                continue;
+            };
+            let mut records = records.clone().split().into_iter();
+            while let Some(mut batch) = records.next() {
+                records.by_ref().take(piece - 1).for_each(|record| batch.append(record));
+                task.handle_element(*channel, Element::Batch(batch));
             }
         }
         task.flush();

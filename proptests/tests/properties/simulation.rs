@@ -61,10 +61,9 @@ proptest! {
         let written = scenario(job, guarantee, seed, &recorded);
         let read = Scenario::parse(&written.text()).expect("it was just written");
         prop_assert_eq!(&read, &written);
-        let script = read.script(recorded.case().job.graph()).expect("its faults are complete");
-        let (script, unknown) = script.expect("it has options");
-        prop_assert_eq!(unknown, Vec::<String>::new());
-        let mut played = run(job, &mode, seed, Some(script));
+        let matched = read.script(recorded.world().plan()).expect("its faults are complete");
+        prop_assert_eq!(matched.unknown, Vec::<String>::new());
+        let mut played = run(job, &mode, seed, Some(matched.script));
         let report = played.finish();
         prop_assert_eq!(report.diverged, []);
         prop_assert_eq!(report.trace_hash, expected.trace_hash);
@@ -92,7 +91,7 @@ proptest! {
         let text: String = text.into_iter().collect();
         if let Ok(scenario) = Scenario::parse(&text) {
             // Names may be unknown and faults incomplete; both are told.
-            let _ = scenario.script(recorded.case().job.graph());
+            let _ = scenario.script(recorded.world().plan());
             let read_again = Scenario::parse(&scenario.text());
             prop_assert_eq!(read_again.expect("what was read can be written"), scenario);
         }

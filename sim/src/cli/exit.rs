@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use cofferdam::runtime::{RunError, StoreError};
 
-use crate::cli::output::own_command_line;
+use crate::cli::output::{command_line, own_command_line};
 use crate::jobs::JobError;
 
 /// The exit codes; scripts rely on the numbers.
@@ -46,9 +46,11 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// The arguments are wrong; `command` is the one whose help tells the right ones.
+    /// The arguments are wrong; `command` is the one whose help tells the right ones, if any is
+    /// named.
     pub(crate) fn usage(command: &str, text: impl ToString) -> Self {
-        let command = format!("cofferdam {command} --help");
+        let words = [command, "--help"].into_iter().filter(|word| !word.is_empty());
+        let command = command_line(words.map(str::to_owned));
         Self { exit: Exit::Wrong, text: text.to_string(), command }
     }
 

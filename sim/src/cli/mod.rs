@@ -5,6 +5,8 @@
     clippy::disallowed_methods,
     reason = "people wait in real time, and torture kills at real moments"
 )]
+// These panic when nobody reads; `output` does not.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod analyze;
 mod exit;
@@ -23,7 +25,8 @@ mod values;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
 
 use exit::Failure;
 use output::{Console, ConsoleArgs};
@@ -66,11 +69,34 @@ impl Command {
 /// Reads the command line, does what it says, and returns the exit code.
 pub fn main() -> ExitCode {
     signals::exit_on_panic();
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return not_parsed(&error).into(),
+    };
     let console = Console::new(&cli.console);
     let exit = cli.command.execute(&console).unwrap_or_else(|failure| {
         console.fail(&failure);
         failure.exit
     });
     exit.into()
+}
+
+/// Shows the help or version that was asked for, or says what is wrong with the command line.
+fn not_parsed(error: &clap::Error) -> Exit {
+    let console = Console::new(&ConsoleArgs::default());
+    if !error.use_stderr() {
+        console.say(error.render().to_string().trim_end());
+        return Exit::Done;
+    }
+    let is_bare = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+    let text = if is_bare { "a command is missing" } else { &*error.render().to_string() };
+    // What clap adds, usage and a hint at help, the command below it gives in full.
+    let text = text.strip_prefix("error: ").unwrap_or(text);
+    let ends = ["\n\nUsage:", "\n\nFor more information"].map(|head| text.find(head));
+    let end = ends.into_iter().flatten().min().unwrap_or(text.len());
+    let commands = Cli::command();
+    let named = std::env::args().skip(1).find(|word| commands.find_subcommand(word).is_some());
+    let failure = Failure::usage(&named.unwrap_or_default(), text[..end].trim_end());
+    console.fail(&failure);
+    failure.exit
 }

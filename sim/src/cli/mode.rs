@@ -11,7 +11,7 @@ use cofferdam::job::Job;
 use serde::{Deserialize, Serialize};
 
 use crate::cli::exit::Failure;
-use crate::cli::values::{interval, positive_size, word};
+use crate::cli::values::{JobParameters, interval, positive_size, word};
 use crate::jobs::{BuiltinJob, CaseData, JobError, Parameters, Setup, Shape};
 
 /// The flags of a mode that runs with a given parallelism.
@@ -43,6 +43,17 @@ pub(crate) struct LevelArgs {
     /// What the sinks promise about their writes [default: two-phase for exactly-once, else plain]
     #[arg(long, value_parser = word::<SinkContract>())]
     sink: Option<SinkContract>,
+}
+
+/// How a job is run on the real engine.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct EngineArgs {
+    #[command(flatten)]
+    pub(crate) mode: ModeArgs,
+    #[command(flatten)]
+    pub(crate) checkpoints: CheckpointArgs,
+    #[command(flatten)]
+    pub(crate) parameters: JobParameters,
 }
 
 /// When checkpoints are taken and where they go.

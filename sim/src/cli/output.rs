@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::cli::exit::{Exit, Failure};
 
 /// The flags of every command.
-#[derive(Clone, Copy, Debug, Args)]
+#[derive(Clone, Copy, Debug, Default, Args)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct ConsoleArgs {
     /// What standard output is for
@@ -29,14 +29,16 @@ pub(crate) struct ConsoleArgs {
     verbose: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Format {
+    #[default]
     Human,
     Json,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Color {
+    #[default]
     Auto,
     Always,
     Never,
@@ -84,21 +86,21 @@ impl Console {
     /// Something that is good to know, on standard error.
     pub(crate) fn note(&self, text: impl AsRef<str>) {
         if !self.args.quiet {
-            eprintln!("{}", text.as_ref());
+            complain(text.as_ref());
         }
     }
 
     /// Something for those who want to know more, on standard error.
     pub(crate) fn explain(&self, text: impl AsRef<str>) {
         if self.args.verbose {
-            eprintln!("{}", self.paint_errors.dim(text.as_ref()));
+            complain(&self.paint_errors.dim(text.as_ref()));
         }
     }
 
     /// A failure: the sentence, and the command to paste as the last line.
     pub(crate) fn fail(&self, failure: &Failure) {
         let head = self.paint_errors.bad("error:");
-        eprintln!("{head} {}\n{}", failure.text, failure.command);
+        complain(&format!("{head} {}\n{}", failure.text, failure.command));
     }
 
     /// A bar towards `steps`, shown on a terminal only.
@@ -122,14 +124,22 @@ impl Console {
     }
 }
 
-/// Writes a line to standard output. A reader that has gone away wanted no more.
+/// Writes a line to standard output. A reader that has gone away wanted no more: the work goes on,
+/// since its exit code and its files are still wanted.
 fn print(text: &str) {
-    if let Err(error) = writeln!(io::stdout(), "{text}") {
-        if error.kind() != io::ErrorKind::BrokenPipe {
-            eprintln!("error: standard output: {error}");
+    match writeln!(io::stdout(), "{text}") {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            complain(&format!("error: standard output: {error}\n{}", own_command_line()));
+            process::exit(Exit::Wrong as i32);
         }
-        process::exit(Exit::Wrong as i32);
+        Ok(()) | Err(_) => {}
     }
+}
+
+/// Writes a line to standard error. If nobody can read it there is nobody left to tell, and what is
+/// being done is not to end for that.
+pub(crate) fn complain(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// Colours, if they are wanted.

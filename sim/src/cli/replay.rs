@@ -9,8 +9,8 @@ use cofferdam::guarantee::Level;
 use serde::Serialize;
 
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::mode::{LevelArgs, Mode, sample};
-use crate::cli::output::{Console, own_command_line};
+use crate::cli::mode::{LevelArgs, Mode};
+use crate::cli::output::Console;
 use crate::cli::simulated::{SimulationArgs, build};
 use crate::cli::suite::subject_word;
 use crate::cli::values::{find_job, positive, seed};
@@ -18,7 +18,7 @@ use crate::decide::Divergence;
 use crate::jobs::{BuiltinJob, Parameters};
 use crate::oracle::{Anomaly, Verdict};
 use crate::run::{self, Report, Run, Script};
-use crate::scenario::{ClaimText, Scenario, Seed, VERSION, subject_name};
+use crate::scenario::{ClaimText, Matched, Scenario, Seed, VERSION, subject_name};
 use crate::story;
 
 /// Run one simulation again, byte for byte
@@ -40,7 +40,7 @@ pub(crate) struct ReplayArgs {
     /// Print every event, a line each
     #[arg(long)]
     trace: bool,
-    /// Stop after this many events of the simulation; nothing is judged then
+    /// Stop after this many events of the simulation; nothing is judged before the end
     #[arg(long, value_name = "STEP", value_parser = positive)]
     until: Option<u64>,
     /// Print the options that were drawn from the seed
@@ -106,10 +106,23 @@ struct Plan {
     mode: run::Mode,
     seed: u64,
     script: Option<Script>,
-    /// Names of a scenario that nothing has here.
+    /// Faults and decisions of a scenario about what does not exist here.
     unknown: Vec<String>,
+    /// Nothing of the scenario is about anything that exists.
+    is_vacuous: bool,
     /// What the scenario says about the run that it was written from.
     written: Option<(Option<String>, Option<String>)>,
+}
+
+/// What came of it.
+#[derive(Clone, Copy)]
+struct Replayed<'a> {
+    plan: &'a Plan,
+    report: &'a Report,
+    /// The decisions that did not apply.
+    diverged: &'a [String],
+    /// It was not run to its end.
+    is_paused: bool,
 }
 
 pub(crate) fn replay(args: &ReplayArgs, console: &Console) -> Result<Exit, Failure> {
@@ -122,19 +135,25 @@ pub(crate) fn replay(args: &ReplayArgs, console: &Console) -> Result<Exit, Failu
     if args.options {
         console.say(run.world().plan().options.to_string());
     }
-    if let Some(until) = args.until {
-        while run.world().events() < until && run.world_mut().step() {}
-        print_trace(&run, console);
-        console.note(format!("stopped after {} events, nothing is judged", run.world().events()));
-        return Ok(Exit::Unknown);
-    }
-    let report = run.finish();
+    let is_paused = args.until.is_some_and(|until| stops_at(&mut run, until));
+    let report = if is_paused { run.pause() } else { run.finish() };
     if args.trace {
         print_trace(&run, console);
     }
     let diverged = diverged(&plan, &run, &report.diverged);
-    tell(&plan, &run, &report, &diverged, console);
-    Ok(exit_of(args, &plan, &report, &diverged, console))
+    let replayed = Replayed { plan: &plan, report: &report, diverged: &diverged, is_paused };
+    replayed.tell(&run, console);
+    replayed.conclude(args, console)
+}
+
+/// Lets so many events happen; whether there would be more.
+fn stops_at(run: &mut Run, until: u64) -> bool {
+    while run.world().events() < until {
+        if !run.world_mut().step() {
+            return false;
+        }
+    }
+    true
 }
 
 /// The scenario of a run that is drawn from a seed, with all its decisions.
@@ -179,10 +198,13 @@ fn of_seed(args: &ReplayArgs) -> Result<Plan, Failure> {
     let Mode { guarantee, mechanism, sink } = args.level.mode("replay")?;
     let parameters = Parameters::of(job);
     let of_mode = Mode { guarantee, mechanism, sink };
-    let inferred = sample(job, &of_mode.setup(2, parameters.clone()), 0)?.claim().claim();
+    let lines = args.simulation.lines()?;
+    let setup = of_mode.setup(2, parameters.clone());
+    let inferred = args.simulation.inferred_claim(job, &setup, lines.as_ref())?;
     let mut mode = run::Mode { mechanism, sink, ..run::Mode::of(guarantee, parameters) };
-    args.simulation.apply(&mut mode, args.simulation.lines()?, inferred);
-    Ok(Plan { job, mode, seed, script: None, unknown: Vec::new(), written: None })
+    args.simulation.apply(&mut mode, lines, inferred);
+    let (unknown, is_vacuous) = (Vec::new(), false);
+    Ok(Plan { job, mode, seed, script: None, unknown, is_vacuous, written: None })
 }
 
 fn of_scenario(path: &Path) -> Result<Plan, Failure> {
@@ -203,17 +225,17 @@ fn of_scenario(path: &Path) -> Result<Plan, Failure> {
     mode.records = scenario.options.as_ref().map_or(mode.records, |options| options.records);
     let seed = scenario.seed.0;
     let drawn = Run::new(&job, &mode, seed, options_only(&scenario), false)?;
-    let script = scenario.script(drawn.case().job.graph());
-    let script = script.map_err(|error| wrong(error.to_string()))?;
-    let (script, unknown) = script.map_or((None, Vec::new()), |(s, unknown)| (Some(s), unknown));
+    let matched = scenario.script(drawn.world().plan());
+    let Matched { script, unknown, known } = matched.map_err(|error| wrong(error.to_string()))?;
+    let is_vacuous = known == 0 && !unknown.is_empty();
     let written = Some((scenario.build, scenario.trace_hash));
-    Ok(Plan { job, mode, seed, script, unknown, written })
+    Ok(Plan { job, mode, seed, script: Some(script), unknown, is_vacuous, written })
 }
 
 /// The scenario's options alone: they shape the graph that gives its names a meaning.
 fn options_only(scenario: &Scenario) -> Option<Script> {
     let options = scenario.options.clone()?;
-    Some(Script { options, faults: Vec::new(), decisions: Default::default() })
+    Some(Script { options, faults: None, decisions: None })
 }
 
 fn mode_of(mode: &run::Mode) -> Mode {
@@ -267,92 +289,123 @@ const fn anomaly_word(anomaly: Anomaly) -> &'static str {
     }
 }
 
-fn tell(plan: &Plan, run: &Run, report: &Report, diverged: &[String], console: &Console) {
-    let judgement = &report.judgement;
-    let violation = violation(run, report);
-    if console.is_json() {
-        return console.row(&Out {
-            schema: "cofferdam.replay/1",
-            job: plan.job.name(),
-            mode: mode_of(&plan.mode),
-            seed: plan.seed,
-            events: report.events,
-            trace_hash: hash_text(report.trace_hash),
-            state_hash: hash_text(report.state_hash),
-            output_hash: hash_text(report.output_hash),
-            state_verdict: judgement.state.to_string(),
-            output_verdict: judgement.output.map(|verdict| verdict.to_string()),
-            state_level: judgement.state_level,
-            output_level: judgement.output_level,
-            lost: judgement.lost,
-            duplicated: judgement.duplicated,
-            unexpected: judgement.unexpected,
-            wrong: judgement.wrong,
-            stuck: judgement.stuck,
-            diverged: diverged.to_vec(),
-            violation,
-        });
-    }
-    let paint = console.paint;
-    let side = |name: &str, verdict: Verdict, claim: Level, level: Level| {
-        let word = verdict.to_string();
-        let word = if verdict == Verdict::Held { paint.good(&word) } else { paint.bad(&word) };
-        console.say(format!("{name:7} {word}: the claim is {claim}, what was seen is {level}"));
-    };
-    side("state", judgement.state, report.claim.state, judgement.state_level);
-    let output = judgement.output.zip(report.claim.output).zip(judgement.output_level);
-    if let Some(((verdict, claim), level)) = output {
-        side("output", verdict, claim, level);
-    }
-    if let Some(ViolationOut { what, r#where, record, why, rule, .. }) = violation {
-        console.say(format!("\n{} in the {where}: {why}", paint.bad(what), where = r#where));
-        if let Some(RecordOut { source, offset, text }) = record {
-            console.say(format!("  record {offset} of source {source}: {text}"));
+impl Replayed<'_> {
+    fn tell(&self, run: &Run, console: &Console) {
+        let Self { plan, report, diverged, is_paused } = *self;
+        let judgement = &report.judgement;
+        let violation = violation(run, report);
+        if console.is_json() {
+            return console.row(&Out {
+                schema: "cofferdam.replay/1",
+                job: plan.job.name(),
+                mode: mode_of(&plan.mode),
+                seed: plan.seed,
+                events: report.events,
+                trace_hash: hash_text(report.trace_hash),
+                state_hash: hash_text(report.state_hash),
+                output_hash: hash_text(report.output_hash),
+                state_verdict: judgement.state.to_string(),
+                output_verdict: judgement.output.map(|verdict| verdict.to_string()),
+                state_level: judgement.state_level,
+                output_level: judgement.output_level,
+                lost: judgement.lost,
+                duplicated: judgement.duplicated,
+                unexpected: judgement.unexpected,
+                wrong: judgement.wrong,
+                stuck: judgement.stuck,
+                diverged: diverged.to_vec(),
+                violation,
+            });
         }
-        if let Some(rule) = rule {
-            console.say(format!("  broken rule: {rule}"));
+        if !is_paused {
+            self.tell_verdicts(violation, console);
+        }
+        tell_diverged(diverged, console);
+        let hash = hash_text(report.trace_hash);
+        console.say(format!("\n{} events, trace {hash}", report.events));
+    }
+
+    fn tell_verdicts(&self, violation: Option<ViolationOut>, console: &Console) {
+        let (report, judgement) = (self.report, &self.report.judgement);
+        let paint = console.paint;
+        let side = |name: &str, verdict: Verdict, claim: Level, level: Level| {
+            let word = verdict.to_string();
+            let word = if verdict == Verdict::Held { paint.good(&word) } else { paint.bad(&word) };
+            console.say(format!("{name:7} {word}: the claim is {claim}, what was seen is {level}"));
+        };
+        side("state", judgement.state, report.claim.state, judgement.state_level);
+        let output = judgement.output.zip(report.claim.output).zip(judgement.output_level);
+        if let Some(((verdict, claim), level)) = output {
+            side("output", verdict, claim, level);
+        }
+        if let Some(ViolationOut { what, r#where, record, why, rule, .. }) = violation {
+            console.say(format!("\n{} in the {where}: {why}", paint.bad(what), where = r#where));
+            if let Some(RecordOut { source, offset, text }) = record {
+                console.say(format!("  record {offset} of source {source}: {text}"));
+            }
+            if let Some(rule) = rule {
+                console.say(format!("  broken rule: {rule}"));
+            }
         }
     }
-    let hash = hash_text(report.trace_hash);
-    console.say(format!("\n{} events, trace {hash}", report.events));
+
+    /// The exit code, and what it is for.
+    fn conclude(&self, args: &ReplayArgs, console: &Console) -> Result<Exit, Failure> {
+        let Self { plan, report, diverged, is_paused } = *self;
+        if let Some(first) = diverged.first() {
+            console.note(format!("a decision no longer applies: {first}"));
+        }
+        let mut is_other_run = false;
+        if let Some((of_build, of_hash)) = &plan.written {
+            let same_build = of_build.as_ref() == Some(&build());
+            let same_trace =
+                of_hash.as_ref().is_none_or(|hash| *hash == hash_text(report.trace_hash));
+            if !same_build {
+                let writer = of_build.as_deref().unwrap_or("an unknown build");
+                console.note(format!("the scenario was written by {writer}, this is {}", build()));
+            }
+            is_other_run = same_build && !same_trace && diverged.is_empty() && !is_paused;
+        }
+        let judgement = &report.judgement;
+        let sides = [("state", Some(judgement.state)), ("output", judgement.output)];
+        let has = |verdict| sides.iter().find(|(_, of_side)| *of_side == Some(verdict));
+        let (exit, text) = if is_other_run {
+            let text = "not deterministic: the same build has given another trace";
+            (Exit::NotDeterministic, text.to_owned())
+        } else if args.strict && !diverged.is_empty() {
+            (Exit::NotDeterministic, "--strict: decisions of the scenario do not apply".to_owned())
+        } else if let Some((side, _)) = has(Verdict::Violated) {
+            (Exit::Violated, format!("the claim for the {side} is violated"))
+        } else if is_paused {
+            let text = format!("stopped after {} events, nothing is judged", report.events);
+            (Exit::Unknown, text)
+        } else if let Some((side, _)) = has(Verdict::Unknown) {
+            (Exit::Unknown, format!("nothing can be said about the {side}"))
+        } else if plan.is_vacuous {
+            let text = "nothing of the scenario applies, so the run shows nothing of it";
+            (Exit::Unknown, text.to_owned())
+        } else {
+            return Ok(Exit::Done);
+        };
+        let mut failure = Failure::again(exit, text);
+        if !args.trace {
+            failure.command.push_str(" --trace");
+        }
+        Err(failure)
+    }
 }
 
-fn exit_of(
-    args: &ReplayArgs,
-    plan: &Plan,
-    report: &Report,
-    diverged: &[String],
-    console: &Console,
-) -> Exit {
-    if let Some(first) = diverged.first() {
-        let others = diverged.len() - 1;
-        console.note(format!("a decision no longer applies: {first} (and {others} others)"));
+/// Says in full what did not apply, up to a screenful.
+fn tell_diverged(diverged: &[String], console: &Console) {
+    if diverged.is_empty() {
+        return;
     }
-    if let Some((of_build, of_hash)) = &plan.written {
-        let same_build = of_build.as_ref() == Some(&build());
-        let same_trace = of_hash.as_ref().is_none_or(|hash| *hash == hash_text(report.trace_hash));
-        if !same_build {
-            let writer = of_build.as_deref().unwrap_or("an unknown build");
-            console.note(format!("the scenario was written by {writer}, this is {}", build()));
-        }
-        if same_build && !same_trace && diverged.is_empty() {
-            console.note("not deterministic: the same build has given another trace");
-            return Exit::NotDeterministic;
-        }
+    console.say("\nthese faults and decisions do not apply:");
+    diverged.iter().take(DIVERGED_SHOWN).for_each(|text| console.say(format!("  {text}")));
+    if let Some(others @ 1..) = diverged.len().checked_sub(DIVERGED_SHOWN) {
+        console.say(format!("  and {others} others"));
     }
-    let judgement = &report.judgement;
-    let verdicts = [Some(judgement.state), judgement.output];
-    let exit = if args.strict && !diverged.is_empty() {
-        Exit::NotDeterministic
-    } else if verdicts.contains(&Some(Verdict::Violated)) {
-        Exit::Violated
-    } else if verdicts.contains(&Some(Verdict::Unknown)) {
-        Exit::Unknown
-    } else {
-        Exit::Done
-    };
-    if exit != Exit::Done && !args.trace {
-        console.note(format!("to see every event:\n{} --trace", own_command_line()));
-    }
-    exit
 }
+
+/// As many as one looks at.
+const DIVERGED_SHOWN: usize = 20;

@@ -16,10 +16,10 @@ use serde::Serialize;
 
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::folder::{self, Description, Folders};
-use crate::cli::mode::{Backend, CheckpointArgs, Mode, ModeArgs};
+use crate::cli::mode::{Backend, EngineArgs, Mode};
 use crate::cli::output::{Console, grouped, seconds};
 use crate::cli::signals::stop_flag;
-use crate::cli::values::{JobParameters, find_job, positive, positive_size};
+use crate::cli::values::{find_job, positive, positive_size};
 use crate::jobs::{FileJob, Files, Setup, Shape};
 
 /// Run a job on the real engine
@@ -46,11 +46,7 @@ pub(crate) struct RunArgs {
     #[arg(long, hide = true)]
     origins: bool,
     #[command(flatten)]
-    mode: ModeArgs,
-    #[command(flatten)]
-    checkpoints: CheckpointArgs,
-    #[command(flatten)]
-    parameters: JobParameters,
+    engine: EngineArgs,
 }
 
 #[derive(Serialize)]
@@ -71,11 +67,11 @@ struct Summary {
 
 pub(crate) fn run(args: &RunArgs, console: &Console) -> Result<Exit, Failure> {
     let job = find_job("run", &args.job)?;
-    let mode = args.mode.mode("run")?;
-    let setup = mode.setup(args.mode.parallelism, args.parameters.of(job)?);
+    let mode = args.engine.mode.mode("run")?;
+    let setup = mode.setup(args.engine.mode.parallelism, args.engine.parameters.of(job)?);
     let config = JobConfig {
-        checkpoint_interval: args.checkpoints.interval(INTERVAL),
-        checkpoints_retained: args.checkpoints.retain,
+        checkpoint_interval: args.engine.checkpoints.interval(INTERVAL),
+        checkpoints_retained: args.engine.checkpoints.retain,
         ..setup.config.clone()
     };
     let files =
@@ -120,11 +116,11 @@ impl RunArgs {
         describe: impl FnOnce(PathBuf) -> Description,
     ) -> Result<Start, Failure> {
         let output = folder::output_folder(&self.output)?;
-        if self.checkpoints.backend == Backend::Memory {
+        if self.engine.checkpoints.backend == Backend::Memory {
             folder::refuse_old_output(&self.output)?;
             return Ok(Start { store: Arc::new(MemoryStore::new()), folder: None, is_anew: true });
         }
-        let folder = self.checkpoints.folder(&self.output);
+        let folder = self.engine.checkpoints.folder(&self.output);
         let store = FileStore::open(&folder)?;
         let folders = Folders { checkpoints: &folder, output: &self.output, store: &store };
         let is_anew = folders.settle(job, &self.resume, &describe(output), console)?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::output::own_command_line;
+use crate::cli::output::{complain, own_command_line};
 
 /// A flag that the first Ctrl-C sets; the second one ends the process at once.
 pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
@@ -26,9 +26,12 @@ pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
 /// A panic that nobody catches is a bug, whatever thread it is in.
 pub(crate) fn exit_on_panic() {
     panic::set_hook(Box::new(|info: &PanicHookInfo<'_>| {
-        eprintln!("error: an internal invariant broke, this is a bug of cofferdam: {info}");
-        eprintln!("please report it with this command, version {}:", env!("CARGO_PKG_VERSION"));
-        eprintln!("{}", own_command_line());
+        complain(&format!(
+            "error: an internal invariant broke, this is a bug of cofferdam: {info}\n\
+             please report it with this command, version {}:\n{}",
+            env!("CARGO_PKG_VERSION"),
+            own_command_line()
+        ));
         process::exit(Exit::Bug as i32);
     }));
 }

@@ -9,8 +9,10 @@ use clap::{Args, ValueEnum};
 use cofferdam::guarantee::{Claim, Level};
 
 use crate::cli::exit::Failure;
+use crate::cli::mode::sample;
 use crate::cli::output::command_line;
 use crate::cli::values::positive_size;
+use crate::jobs::{BuiltinJob, CaseData, Setup};
 use crate::options::FaultProfile;
 use crate::run::{self, Mode, RECORDS_DEFAULT};
 
@@ -58,6 +60,35 @@ impl SimulationArgs {
     /// The input's lines, if a file was given.
     pub(crate) fn lines(&self) -> Result<Option<Arc<[String]>>, Failure> {
         self.input.as_deref().map(read_lines).transpose()
+    }
+
+    /// The claim that follows from a job, after a look at whether it can read `lines`, all of them:
+    /// a run takes only some.
+    pub(crate) fn inferred_claim(
+        &self,
+        job: &dyn BuiltinJob,
+        setup: &Setup,
+        lines: Option<&Arc<[String]>>,
+    ) -> Result<Claim, Failure> {
+        let Some((path, lines)) = self.input.as_ref().zip(lines) else {
+            return Ok(sample(job, setup, 0)?.claim().claim());
+        };
+        let Some(format) = job.reads() else {
+            return Err(Failure::input(format!(
+                "--input {}: job '{}' makes its own input: leave the flag out, or name only jobs \
+                 that read a file",
+                path.display(),
+                job.name()
+            )));
+        };
+        let records = lines.len() - usize::from(format.has_header() && !lines.is_empty());
+        let data = CaseData { seed: 0, records, lines: Some(lines.clone()) };
+        let case = job.case(&data, setup);
+        let case = case.map_err(|error| {
+            let (name, path) = (job.name(), path.display());
+            Failure::input(format!("--input {path}: job '{name}' can not read it: {error}"))
+        })?;
+        Ok(case.job.claim().claim())
     }
 
     /// Puts the flags into a mode. `inferred` is the claim that follows from the job.
@@ -136,12 +167,15 @@ fn claim(text: &str) -> Result<ClaimArg, String> {
     }
     let mut claim = ClaimArg { state: None, output: None };
     for part in text.split(',') {
-        match part.split_once('=') {
-            Some(("state", word)) => claim.state = Some(level(word)?),
-            Some(("output", word)) => claim.output = Some(level(word)?),
+        let (side, word) = match part.split_once('=') {
+            Some(("state", word)) => (&mut claim.state, word),
+            Some(("output", word)) => (&mut claim.output, word),
             Some(_) | None => {
                 return Err(format!("'{part}' is neither state=LEVEL nor output=LEVEL"));
             }
+        };
+        if side.replace(level(word)?).is_some() {
+            return Err(format!("'{part}' comes on top of another level for the same side"));
         }
     }
     Ok(claim)
@@ -186,6 +220,7 @@ mod tests {
         assert_eq!(output.over(inferred).state, Level::ExactlyOnce);
         assert_eq!(output.text(), "output=exactly-once");
         assert!(claim("exactly-twice").unwrap_err().contains("exactly-twice"));
+        assert!(claim("state=none,state=exactly-once").unwrap_err().contains("exactly-once"));
         assert!(claim("sink=none").unwrap_err().contains("state=LEVEL"));
     }
 }

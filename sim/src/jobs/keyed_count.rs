@@ -46,7 +46,7 @@ impl BuiltinJob for KeyedCount {
         let job = graph(Numbers::up_to(data.records as u64), keys, &Watched(setup.sink), setup)?;
         let pairs = numbers.iter().map(|number| (splitmix64(*number) % keys, *number));
         let reference = Box::new(RunningReference::of_pairs(pairs));
-        let inputs = CaseInput::of(&job, vec![numbers]);
+        let inputs = CaseInput::of(&job, vec![numbers], u64::to_string);
         Ok(Case { job, reference, inputs })
     }
 

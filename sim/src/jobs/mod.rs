@@ -134,13 +134,18 @@ pub struct CaseInput {
 pub type OffsetAt = Arc<dyn Fn(&[u8]) -> u64 + Send + Sync>;
 
 impl CaseInput {
-    /// The inputs of a job whose sources read `lists`, in the order of the sources.
-    pub(crate) fn of<T: Record>(job: &Job, lists: Vec<Arc<Vec<T>>>) -> Vec<Self> {
+    /// The inputs of a job whose sources read `lists`, in the order of the sources. `text` is a
+    /// record as people read it.
+    pub(crate) fn of<T: Record>(
+        job: &Job,
+        lists: Vec<Arc<Vec<T>>>,
+        text: fn(&T) -> String,
+    ) -> Vec<Self> {
         let sources = job.graph().vertices().iter().enumerate().filter(|(_, v)| v.is_source);
         let inputs = sources.zip(lists).map(|((vertex, _), list)| Self {
             vertex: VertexId::new(vertex as u32),
             records: list.len() as u64,
-            text: Box::new(move |offset| format!("{:?}", list[offset as usize])),
+            text: Box::new(move |offset| text(&list[offset as usize])),
             offset_at: Arc::new(offset_at),
         });
         inputs.collect()

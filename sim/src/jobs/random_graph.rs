@@ -48,7 +48,7 @@ impl BuiltinJob for RandomGraph {
             open = open.and_then(|stream| take_step(stream, position, step, &ends));
         }
         let job = builder.build(setup.config.clone())?;
-        let inputs = CaseInput::of(&job, lists.clone());
+        let inputs = CaseInput::of(&job, lists.clone(), |item| item.value.to_string());
         Ok(Case { job, reference: Box::new(RandomGraphReference::new(plan, lists)), inputs })
     }
 

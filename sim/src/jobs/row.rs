@@ -2,7 +2,7 @@
 //! fixes it, integers exact, one line a row.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::str::FromStr;
 
 use cofferdam::element::Record;
@@ -68,6 +68,12 @@ impl<V> Entry<V> {
     /// An entry without an origin.
     pub fn new(key: String, value: V) -> Self {
         Self { key, value, origin: None }
+    }
+}
+
+impl<V: Display> Display for Entry<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{},{}", self.key, self.value)
     }
 }
 

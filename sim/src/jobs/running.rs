@@ -45,6 +45,11 @@ pub(crate) trait Running: ReadsLines + Sync + 'static {
     /// Draws test input.
     fn generate(dice: &mut Dice, records: usize) -> Vec<Entry<Self::Given>>;
 
+    /// A record as people read it.
+    fn text(record: &Entry<Self::Given>) -> String {
+        record.key.clone()
+    }
+
     /// Takes a record in.
     fn fold(so_far: Option<Self::Kept>, given: Self::Given) -> Self::Kept;
 
@@ -102,7 +107,7 @@ impl<J: Running> BuiltinJob for J {
         });
         let job = J::graph(VecSource::from(records.clone()), &Watched(setup.sink), setup)?;
         let reference = J::reference(records.clone(), setup)?;
-        let inputs = CaseInput::of(&job, vec![records]);
+        let inputs = CaseInput::of(&job, vec![records], J::text);
         Ok(Case { job, reference, inputs })
     }
 

@@ -46,6 +46,10 @@ impl Running for RollingSum {
         text::numbers(dice, records)
     }
 
+    fn text(record: &Entry<Self::Given>) -> String {
+        record.to_string()
+    }
+
     fn fold(so_far: Option<i128>, value: i64) -> i128 {
         so_far.unwrap_or(0) + i128::from(value)
     }
@@ -76,6 +80,10 @@ impl Running for AdBilling {
 
     fn generate(dice: &mut Dice, records: usize) -> Vec<Entry<u64>> {
         text::prices(dice, records)
+    }
+
+    fn text(record: &Entry<Self::Given>) -> String {
+        record.to_string()
     }
 
     fn fold(so_far: Option<i128>, price: u64) -> i128 {
@@ -136,6 +144,10 @@ impl Running for Max {
 
     fn generate(dice: &mut Dice, records: usize) -> Vec<Entry<i64>> {
         text::numbers(dice, records)
+    }
+
+    fn text(record: &Entry<Self::Given>) -> String {
+        record.to_string()
     }
 
     fn fold(so_far: Option<i64>, value: i64) -> i64 {

@@ -56,7 +56,7 @@ impl Channel {
             return None;
         }
         let sent = self.sent.len();
-        Some(format!("{channel}: {what:?} was sent in place {sequence} after {sent} elements"))
+        Some(format!("{channel}: place {sequence} has {what} after {sent} elements"))
     }
 
     fn receive(&mut self, channel: ChannelId, sequence: u64, what: Carried) -> Option<String> {
@@ -67,10 +67,10 @@ impl Channel {
         }
         match self.sent.get(awaited) {
             Some(sent) if *sent == what => None,
-            Some(sent) => {
-                Some(format!("{channel}: {sent:?} was sent in place {sequence}, {what:?} received"))
-            }
-            None => Some(format!("{channel}: {what:?} was received and never sent")),
+            Some(sent) => Some(format!(
+                "{channel}: place {sequence} had {sent} when sent, {what} when received"
+            )),
+            None => Some(format!("{channel}: place {sequence} has {what}, which was never sent")),
         }
     }
 }
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn what_changes_on_the_way_is_seen() {
         let events = [sent(1, 0, 0, Carried::Records(2)), received(1, 0, 0, Carried::Records(1))];
-        check(&ORACLE, &facts(&trace(&events)), "Records(2) was sent in place 0");
+        check(&ORACLE, &facts(&trace(&events)), "place 0 had 2 records when sent, 1 record");
         let events = [sent(1, 0, 0, Carried::EndOfData), sent(1, 0, 0, Carried::EndOfData)];
         check(&ORACLE, &facts(&trace(&events)), "after 1 elements");
     }

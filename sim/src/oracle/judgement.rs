@@ -63,6 +63,22 @@ pub fn judge(facts: &Facts<'_>) -> Judgement {
 }
 
 impl Judgement {
+    /// That of a run which has not come to its end: nothing can be said yet.
+    pub fn pending(output_claim: Option<Level>) -> Self {
+        Self {
+            findings: Vec::new(),
+            state: Verdict::Unknown,
+            output: output_claim.map(|_| Verdict::Unknown),
+            state_level: Level::None,
+            output_level: output_claim.map(|_| Level::None),
+            lost: 0,
+            duplicated: 0,
+            wrong: 0,
+            unexpected: 0,
+            stuck: false,
+        }
+    }
+
     /// The finding that tells most of those that break a claim: what a user sees, and of which
     /// record, before the rule that was broken on the way there.
     pub fn violation(&self) -> Option<&Finding> {

@@ -58,10 +58,8 @@ impl Lineage {
     ) -> Self {
         let mut copy = task.clone();
         let mut planned: BTreeMap<usize, VecDeque<Origin>> = BTreeMap::new();
-        let mut rest = records.clone();
-        for origin in origins {
-            let following = rest.split_off(1);
-            handle(&mut copy, rest);
+        for (origin, record) in origins.iter().zip(records.clone().split()) {
+            handle(&mut copy, record);
             copy.flush();
             let mut lineage = Self::of(Some(*origin));
             while let Some(output) = copy.poll_output() {
@@ -80,7 +78,6 @@ impl Lineage {
                 let queue = queue_of(plan, &copy, place);
                 planned.entry(queue).or_default().extend(of_output);
             }
-            rest = following;
         }
         Self::Planned(planned)
     }

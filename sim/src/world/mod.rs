@@ -232,6 +232,17 @@ impl World {
         while self.step() {}
     }
 
+    /// As [`World::run`], unless `is_given_up` says so between two events; whether it has come to
+    /// its end.
+    pub fn run_unless(&mut self, is_given_up: &dyn Fn() -> bool) -> bool {
+        while !is_given_up() {
+            if !self.step() {
+                return true;
+            }
+        }
+        false
+    }
+
     /// Handles the next event; false if there was none.
     pub fn step(&mut self) -> bool {
         if self.events >= EVENTS_MAX {

@@ -117,14 +117,11 @@ impl World {
             self.call(id, attempt, lineage, |task| handle(task, records));
             return;
         }
-        let mut rest = records;
-        for origin in origins {
-            let following = rest.split_off(1);
+        for (origin, record) in origins.iter().zip(records.split()) {
             let Some(slot) = self.slot_mut(id, attempt) else { return };
             let Life::Live(task) = &slot.life else { return };
-            lineage::applied(vertex, task, &rest, &[*origin], &mut slot.applied);
-            self.call(id, attempt, Lineage::of(Some(*origin)), |task| handle(task, rest));
-            rest = following;
+            lineage::applied(vertex, task, &record, &[*origin], &mut slot.applied);
+            self.call(id, attempt, Lineage::of(Some(*origin)), |task| handle(task, record));
         }
     }
 

@@ -17,9 +17,9 @@ use cofferdam::guarantee::{Claim, Level, SinkContract};
 use serde::Serialize;
 
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::mode::{Backend, CheckpointArgs, Mode, ModeArgs};
+use crate::cli::mode::{Backend, EngineArgs, Mode};
 use crate::cli::output::{Console, Paint, Painted, Table, seconds};
-use crate::cli::values::{JobParameters, find_job, positive, seed};
+use crate::cli::values::{find_job, positive, seed};
 use crate::jobs::{BuiltinJob, CaseData};
 
 use judge::{Findings, Judge, Verdict};
@@ -43,11 +43,7 @@ pub(crate) struct TortureArgs {
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
     #[command(flatten)]
-    mode: ModeArgs,
-    #[command(flatten)]
-    checkpoints: CheckpointArgs,
-    #[command(flatten)]
-    parameters: JobParameters,
+    engine: EngineArgs,
 }
 
 #[derive(Serialize)]
@@ -72,7 +68,7 @@ struct Summary {
 pub(crate) fn torture(args: &TortureArgs, console: &Console) -> Result<Exit, Failure> {
     let started = Instant::now();
     let job = find_job("torture", &args.job)?;
-    let mode = args.mode.mode("torture")?;
+    let mode = args.engine.mode.mode("torture")?;
     refuse(args, mode)?;
     let judge = judge(args, job, mode)?;
     let mut folder = OutputFolder::new(args.output.as_ref())?;
@@ -109,7 +105,7 @@ pub(crate) fn torture(args: &TortureArgs, console: &Console) -> Result<Exit, Fai
 
 /// What can not be tortured, with the reason.
 fn refuse(args: &TortureArgs, mode: Mode) -> Result<(), Failure> {
-    let reason = if args.checkpoints.backend == Backend::Memory {
+    let reason = if args.engine.checkpoints.backend == Backend::Memory {
         "--backend memory: checkpoints in memory die with the process, nothing could be resumed"
     } else if mode.sink == SinkContract::Discard {
         "--sink discard writes nothing that could be judged"
@@ -129,7 +125,7 @@ fn judge(args: &TortureArgs, job: &'static dyn BuiltinJob, mode: Mode) -> Result
     let numbers = format.record_lines(&lines);
     let body = lines.len() - usize::from(format.has_header() && !lines.is_empty());
     let data = CaseData { seed: 0, records: body, lines: Some(lines.into()) };
-    let setup = mode.setup(args.mode.parallelism, args.parameters.of(job)?);
+    let setup = mode.setup(args.engine.mode.parallelism, args.engine.parameters.of(job)?);
     let case = job
         .case(&data, &setup)
         .map_err(|error| Failure::input(format!("{}: {error}", args.input.display())))?;

@@ -44,8 +44,8 @@ impl Victim {
         output: &Path,
         records: usize,
     ) -> Result<Self, Failure> {
-        let checkpoints = args.checkpoints.folder(output);
-        let interval = format!("{}ms", args.checkpoints.interval(INTERVAL).as_millis());
+        let checkpoints = args.engine.checkpoints.folder(output);
+        let interval = format!("{}ms", args.engine.checkpoints.interval(INTERVAL).as_millis());
         let path = |path: &Path| path.to_string_lossy().into_owned();
         let flags = [
             ("--input", path(&args.input)),
@@ -53,14 +53,14 @@ impl Victim {
             ("--guarantee", mode.guarantee.to_string()),
             ("--mechanism", mode.mechanism.to_string()),
             ("--sink", mode.sink.to_string()),
-            ("--parallelism", args.mode.parallelism.to_string()),
+            ("--parallelism", args.engine.mode.parallelism.to_string()),
             ("--checkpoint-interval", interval),
             ("--checkpoints", path(&checkpoints)),
-            ("--retain", args.checkpoints.retain.to_string()),
+            ("--retain", args.engine.checkpoints.retain.to_string()),
         ];
         let mut arguments = vec!["run".to_owned(), args.job.clone(), "--origins".to_owned()];
         arguments.extend(flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]));
-        arguments.extend(args.parameters.words());
+        arguments.extend(args.engine.parameters.words());
         Ok(Self {
             arguments,
             checkpoints,

@@ -94,7 +94,7 @@ impl BuiltinJob for SmokeAlarm {
             setup,
         )?;
         let reference = Box::new(SmokeAlarmReference::new(readings.clone(), pattern));
-        let inputs = CaseInput::of(&job, vec![readings]);
+        let inputs = CaseInput::of(&job, vec![readings], Reading::to_string);
         Ok(Case { job, reference, inputs })
     }
 

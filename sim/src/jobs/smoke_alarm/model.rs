@@ -1,6 +1,7 @@
 //! What smoke-alarm reads, keeps and writes.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use cofferdam::state::codec;
 use serde::{Deserialize, Serialize};
@@ -30,6 +31,13 @@ pub struct Reading {
     pub smoke: bool,
     /// Its place in the input, which orders readings of the same time.
     pub offset: u64,
+}
+
+impl fmt::Display for Reading {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { sensor, at, temperature, smoke, .. } = self;
+        write!(f, "{sensor},{at},{temperature},{}", u8::from(*smoke))
+    }
 }
 
 /// Heat and the smoke that followed in time.

@@ -1,7 +1,4 @@
-//! The program as people and scripts meet it: exit codes, JSON fields, sentences.
-#![cfg(feature = "cli")]
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
-#![expect(clippy::disallowed_methods, reason = "other processes take their time")]
+//! `run`: the real engine over real files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,169 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// A folder of one test, removed at its end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path =
-            std::env::temp_dir().join(format!("cofferdam-cli-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).to_str().unwrap().to_owned()
-    }
-
-    fn file(&self, name: &str, bytes: impl AsRef<[u8]>) -> String {
-        fs::write(self.0.join(name), bytes).unwrap();
-        self.path(name)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// What a command came to.
-#[derive(Debug)]
-struct Done {
-    code: Option<i32>,
-    out: String,
-    err: String,
-}
-
-impl Done {
-    fn exits(self, code: i32) -> Self {
-        assert_eq!(self.code, Some(code), "{self:?}");
-        self
-    }
-
-    /// Every row of JSON.
-    fn rows(&self) -> Vec<Value> {
-        self.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-    }
-
-    /// The last row of JSON.
-    fn summary(&self) -> Value {
-        self.rows().pop().unwrap()
-    }
-
-    /// Exit code 2, one sentence that has all these words, and a command as the last line.
-    fn refuses(self, words: &[&str]) {
-        let done = self.exits(2);
-        let sentence = done.err.lines().next().unwrap();
-        assert!(sentence.starts_with("error: "), "{done:?}");
-        for word in words {
-            assert!(done.err.contains(word), "'{word}' is missing: {done:?}");
-        }
-        assert!(!done.err.contains("panicked"), "{done:?}");
-    }
-}
-
-fn command(words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_cofferdam"));
-    command.args(words).stdin(Stdio::null());
-    command
-}
-
-fn cofferdam(words: &[&str]) -> Done {
-    let done = command(words).output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    Done { code: done.status.code(), out: text(done.stdout), err: text(done.stderr) }
-}
-
-fn with<'a>(words: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
-    [words, more].concat()
-}
-
-/// How often each line stands in the part files below a folder.
-fn lines_below(folder: impl AsRef<Path>) -> BTreeMap<String, u64> {
-    let mut lines = BTreeMap::new();
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let (path, name) = (entry.path(), entry.file_name().into_string().unwrap());
-        if name.starts_with("part-") && name.ends_with(".ndjson") {
-            for line in fs::read_to_string(path).unwrap().lines() {
-                *lines.entry(line.to_owned()).or_default() += 1;
-            }
-        }
-    }
-    lines
-}
-
-/// Waits for something that another process does.
-fn wait_until(what: &str, is_there: impl Fn() -> bool) {
-    for _ in 0..6000 {
-        if is_there() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("{what}: waited in vain");
-}
-
-/// Each of `n` lines holds a word of its own and one that all share.
-fn words(n: usize) -> String {
-    (0..n).map(|line| format!("w{line} all\n")).collect()
-}
-
-#[test]
-fn jobs_are_listed_and_drawn() {
-    let listed = cofferdam(&["jobs", "--format", "json"]).exits(0);
-    let names: Vec<_> =
-        listed.rows().iter().filter_map(|row| row["job"].as_str().map(str::to_owned)).collect();
-    assert!(names.contains(&"wordcount".to_owned()) && names.contains(&"random-graph".to_owned()));
-    assert_eq!(listed.summary()["schema"], "cofferdam.jobs/1");
-    let listed = cofferdam(&["jobs"]).exits(0).out;
-    assert!(listed.contains("--within 10m") && !listed.contains('\x1b'), "{listed}");
-    let graph = cofferdam(&["jobs", "wordcount", "--parallelism", "3"]).exits(0).out;
-    assert!(
-        graph.contains("lines → split") && graph.contains("hash") && graph.contains("×3"),
-        "{graph}"
-    );
-    assert!(cofferdam(&["jobs", "wordcount", "--dot"]).exits(0).out.starts_with("digraph"));
-    assert!(cofferdam(&["jobs", "smoke-alarm", "--mermaid"]).exits(0).out.starts_with("flowchart"));
-    let graph = cofferdam(&["jobs", "wordcount", "--format", "json"]).exits(0).summary();
-    assert_eq!(graph["edges"][0]["partition"], "hash");
-    cofferdam(&["jobs", "no-such-job"]).refuses(&["no-such-job", "wordcount"]);
-    cofferdam(&["jobs", "--dot"]).exits(2);
-}
-
-#[test]
-fn claims_come_with_their_reasons() {
-    let row = cofferdam(&["analyze", "wordcount", "--sink", "plain", "--format", "json"])
-        .exits(0)
-        .summary();
-    assert_eq!(row["claim"]["state"], "exactly-once");
-    assert_eq!(row["claim"]["output"], "at-least-once");
-    assert!(row["because"][0].as_str().unwrap().contains("plain"), "the weakest link first: {row}");
-    let text = cofferdam(&["analyze", "seen", "--guarantee", "at-least-once"]).exits(0).out;
-    assert!(text.contains("idempotent"), "{text}");
-    let matrix = cofferdam(&["analyze", "--matrix", "--format", "json"]).exits(0);
-    let rows: Vec<_> = matrix.rows().into_iter().filter(|row| row.get("claim").is_some()).collect();
-    assert_eq!(matrix.summary()["rows"], rows.len());
-    assert!(rows.iter().all(|row| !row["because"].as_array().unwrap().is_empty()));
-    cofferdam(&["analyze"]).exits(2);
-}
-
-#[test]
-fn modes_that_can_not_be_are_refused_with_the_reason() {
-    let analyze = |more: &[&str]| cofferdam(&with(&["analyze", "wordcount"], more));
-    analyze(&["--guarantee", "exactly-twice"]).refuses(&[
-        "--guarantee",
-        "exactly-twice",
-        "at-most-once",
-    ]);
-    analyze(&["--mechanism", "tracked"]).refuses(&["--mechanism tracked", "at-least-once"]);
-    analyze(&["--guarantee", "at-most-once", "--sink", "two-phase"])
-        .refuses(&["two-phase", "checkpoint"]);
-    analyze(&["--parallelism", "0"]).refuses(&["--parallelism"]);
-    analyze(&["--parallelism", "1000000"]).refuses(&["1000000"]);
-    cofferdam(&["run", "wordcount", "--savepoint", "x", "--output", "y"]).refuses(&["--savepoint"]);
-}
+use crate::support::{Folder, cofferdam, command, lines_below, wait_until, with, words};
 
 #[test]
 fn a_run_says_what_it_did_and_a_second_one_does_nothing() {
@@ -310,7 +145,7 @@ fn a_damaged_checkpoint_is_named_and_the_output_stays() {
     let run = ["run", "wordcount", "--input", &input, "--output", &output];
     cofferdam(&run).exits(0);
     let before = lines_below(&output);
-    let checkpoints = folder.0.join("out/.checkpoints");
+    let checkpoints = Path::new(&output).join(".checkpoints");
     let entries = fs::read_dir(&checkpoints).unwrap().flatten();
     let metadata =
         entries.map(|entry| entry.path().join("metadata")).find(|path| path.is_file()).unwrap();
@@ -586,41 +421,4 @@ fn an_interrupted_run_says_how_to_go_on() {
     cofferdam(&run).exits(0);
     let lines = lines_below(&output);
     assert_eq!((lines.len(), lines.values().sum::<u64>()), (4000, 4000));
-}
-
-#[test]
-fn torture_judges_every_guarantee() {
-    let folder = Folder::new("torture");
-    let input = folder.file("in.txt", words(600));
-    for guarantee in ["exactly-once", "at-least-once", "at-most-once"] {
-        let torture = ["torture", "wordcount", "--input", &input, "--kills", "4", "--seed", "0x7"];
-        let done =
-            cofferdam(&with(&torture, &["--guarantee", guarantee, "--format", "json"])).exits(0);
-        let got = done.summary();
-        assert_eq!(got["schema"], "cofferdam.torture/1");
-        assert_eq!((&got["kills"], &got["seed"], &got["wrong"]), (&4.into(), &7.into(), &0.into()));
-        assert_eq!(
-            (&got["state_verdict"], &got["output_verdict"]),
-            (&"held".into(), &"held".into())
-        );
-        assert!(guarantee == "at-most-once" || got["lost"] == 0, "{got}");
-        assert!(guarantee == "at-least-once" || got["duplicated"] == 0, "{got}");
-        assert!(done.err.contains("seed 7"), "{done:?}");
-    }
-}
-
-#[test]
-fn torture_refuses_what_it_can_not_judge() {
-    let folder = Folder::new("untortured");
-    let input = folder.file("in.txt", words(20));
-    let torture = |job, more: &[&str]| {
-        cofferdam(&with(&["torture", job, "--input", &input, "--kills", "2"], more))
-    };
-    torture("wordcount", &["--backend", "memory"]).refuses(&["--backend memory"]);
-    torture("wordcount", &["--sink", "discard"]).refuses(&["--sink discard"]);
-    torture("wordcount", &["--seed", "x"]).refuses(&["--seed", "0x1f"]);
-    torture("wordcount", &["--output", &folder.path("")]).refuses(&["--output", "not empty"]);
-    torture("keyed-count", &[]).refuses(&["keyed-count"]);
-    torture("max", &[]).refuses(&["in.txt", "line 1", "key"]);
-    torture("wordcount", &["--kills", "0"]).exits(2);
 }

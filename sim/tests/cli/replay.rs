@@ -1,0 +1,73 @@
+//! `replay`: one run again, whole or in part, from a seed or a scenario.
+
+use std::fs;
+use std::path::Path;
+
+use crate::support::{Folder, cofferdam, with};
+
+const RUN: [&str; 5] = ["replay", "--job", "wordcount", "--seed", "3"];
+const REFUTED: [&str; 4] = ["--sink", "plain", "--claim", "exactly-once"];
+
+/// The scenario of a refuted run.
+fn scenario(folder: &Folder) -> String {
+    let repros = folder.path("repros");
+    let suite = ["suite", "--job", "wordcount", "--guarantee", "exactly-once", "--seeds", "10"];
+    cofferdam(&with(&with(&suite, &REFUTED), &["--repros", &repros])).exits(1);
+    let mut files = fs::read_dir(Path::new(&repros)).unwrap().flatten();
+    fs::read_to_string(files.next().unwrap().path()).unwrap()
+}
+
+#[test]
+fn a_part_of_a_run_is_summed_up_and_not_judged() {
+    let json = with(&RUN, &["--format", "json"]);
+    let part = cofferdam(&with(&json, &["--until", "5"])).exits(3);
+    assert_eq!(part.rows().len(), 1, "events are for --trace: {part:?}");
+    let summary = part.summary();
+    assert_eq!((&summary["schema"], &summary["events"]), (&"cofferdam.replay/1".into(), &5.into()));
+    assert_eq!(
+        (&summary["state_verdict"], &summary["output_verdict"]),
+        (&"unknown".into(), &"unknown".into())
+    );
+    assert_eq!((&summary["stuck"], &summary["violation"]), (&false.into(), &().into()));
+    let traced = cofferdam(&with(&json, &["--until", "5", "--trace"])).exits(3);
+    assert!(traced.rows().len() > 1 && traced.rows()[0]["event"].is_string(), "{traced:?}");
+    assert_eq!(traced.summary(), summary);
+    assert!(!cofferdam(&with(&RUN, &["--until", "5"])).exits(3).out.contains("reads the store"));
+    let whole = cofferdam(&json).exits(0).summary();
+    assert_eq!(cofferdam(&with(&json, &["--until", "1M"])).exits(0).summary(), whole);
+}
+
+#[test]
+fn a_violation_is_told_in_words_and_ends_with_a_command() {
+    let done = cofferdam(&with(&RUN, &REFUTED)).exits(1);
+    assert!(done.out.contains("duplicated in the output"), "{done:?}");
+    assert!(!done.out.contains("Entry"), "a record is shown as it is read: {done:?}");
+    let traced = done.command().to_owned();
+    assert!(traced.ends_with("--seed 3 --sink plain --claim exactly-once --trace"), "{traced}");
+    let words: Vec<&str> = traced.split(' ').skip(1).collect();
+    cofferdam(&words).exits(1).command();
+}
+
+#[test]
+fn a_scenario_about_other_tasks_says_what_does_not_apply() {
+    let folder = Folder::new("renamed");
+    let scenario = scenario(&folder);
+    let renamed = scenario.replace("split", "splat").replace("fold", "fald");
+    let whole = folder.file("whole.toml", &renamed);
+    let (head, options) = renamed.split_once("[options]").unwrap();
+    let faults = &options[options.find("[[faults]]").unwrap()..options.find("[[dec").unwrap()];
+    let faults = folder.file("faults.toml", format!("{head}\n{faults}"));
+    for file in [&whole, &faults] {
+        let done = cofferdam(&["replay", file]).exits(3);
+        let first = "fault 1 concerns the unknown task 'fald -> out/";
+        assert!(done.err.contains("nothing of the scenario applies"), "{done:?}");
+        assert!(done.err.contains(first) && done.out.contains(first), "{done:?}");
+        done.command();
+        let done = cofferdam(&["replay", file, "--format", "json"]).exits(3);
+        assert!(done.summary()["diverged"][0].as_str().unwrap().starts_with(first), "{done:?}");
+        cofferdam(&["replay", file, "--strict"]).exits(5).command();
+    }
+    let own = folder.file("own.toml", &scenario);
+    let done = cofferdam(&["replay", &own, "--format", "json"]).exits(1);
+    assert_eq!(done.summary()["diverged"], serde_json::json!([]));
+}

@@ -1,0 +1,103 @@
+//! `suite`: what its rows say, how it ends, and what it refuses.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::support::{Done, Folder, cofferdam, command, with};
+
+/// One row of few seeds.
+const ROW: [&str; 5] = ["suite", "--job", "wordcount", "--guarantee", "exactly-once"];
+
+fn rows(done: &Done) -> Vec<Value> {
+    done.rows().into_iter().filter(|row| row.get("job").is_some()).collect()
+}
+
+#[test]
+fn a_refuted_claim_ends_with_the_command_that_shows_it() {
+    let suite = with(&ROW, &["--sink", "plain", "--claim", "exactly-once", "--seeds", "10"]);
+    let done = cofferdam(&suite).exits(1);
+    assert!(done.err.contains("no fault hit"), "{done:?}");
+    assert!(done.command().starts_with("cofferdam replay --job wordcount"), "{done:?}");
+    assert_eq!(done.out.lines().last(), Some(done.command()));
+    let done = cofferdam(&with(&suite, &["--format", "json"])).exits(1);
+    let row = &rows(&done)[0];
+    assert_eq!((&row["held"], &row["verdict"]), (&false.into(), &"violated".into()));
+    assert_eq!(row["reproduce"], done.command());
+    let words: Vec<&str> = done.command().split(' ').skip(1).collect();
+    cofferdam(&words).exits(1);
+}
+
+#[test]
+fn without_faults_nothing_is_put_to_the_test() {
+    let done = cofferdam(&with(&ROW, &["--faults", "none", "--seeds", "5"])).exits(3);
+    assert!(done.err.contains("--faults none") && done.err.contains("no fault hit"), "{done:?}");
+    done.command();
+}
+
+#[test]
+fn a_row_that_was_not_run_is_not_held() {
+    let folder = Folder::new("unrun");
+    // A run of this takes far longer than anybody has time for.
+    let input = folder.file("in.txt", "word ".repeat(30_000));
+    let suite = with(&ROW, &["--input", &input, "--records", "10", "--threads", "1"]);
+    let limited = with(&suite, &["--time-limit", "100ms", "--format", "json"]);
+    let done = cofferdam(&limited).exits(3);
+    let row = &rows(&done)[0];
+    assert_eq!((&row["held"], &row["verdict"]), (&false.into(), &"unknown".into()));
+    assert_eq!((&row["seeds"], &row["windows"]), (&0.into(), &serde_json::json!({})));
+    let summary = done.summary();
+    assert_eq!((&summary["runs"], &summary["refuted"]), (&0.into(), &1.into()), "it is not held");
+    assert_eq!((&summary["not_judged"], &summary["given_up"]), (&1.into(), &1.into()));
+    assert_eq!(summary["stopped"], true);
+    assert!(summary["wall_s"].as_f64().unwrap() < 60.0, "{summary}");
+    assert!(done.err.contains("given up while it ran"), "{done:?}");
+    done.command();
+}
+
+#[cfg(unix)]
+#[test]
+fn a_long_run_is_given_up_when_it_is_terminated() {
+    let folder = Folder::new("terminated");
+    let input = folder.file("in.txt", "word ".repeat(30_000));
+    let mut suite =
+        command(&with(&ROW, &["--input", &input, "--records", "10", "--format", "json"]));
+    let child = suite.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    let id = child.id().to_string();
+    assert!(std::process::Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+    let done = Done::of(child.wait_with_output().unwrap()).exits(130);
+    assert_eq!((&done.summary()["runs"], &done.summary()["stopped"]), (&0.into(), &true.into()));
+    assert!(done.err.contains("interrupted"), "{done:?}");
+    assert!(done.command().starts_with("cofferdam suite --job wordcount"), "{done:?}");
+}
+
+#[test]
+fn a_job_that_is_named_twice_is_one_row() {
+    let done = cofferdam(&with(&ROW, &["--job", "wordcount", "--seeds", "40", "--format", "json"]));
+    assert_eq!(rows(&done.exits(0)).len(), 1);
+}
+
+#[test]
+fn what_can_not_be_simulated_is_refused() {
+    let folder = Folder::new("unsimulated");
+    let suite =
+        |job: &str, more: &[&str]| cofferdam(&with(&["suite", "--seeds", "1", "--job", job], more));
+    let text = folder.file("in.txt", "a\n");
+    suite("keyed-count", &["--input", &text]).refuses(&["in.txt", "keyed-count", "own input"]);
+    let replay = ["replay", "--job", "random-graph", "--seed", "1", "--input", &text];
+    cofferdam(&replay).refuses(&["in.txt", "random-graph", "own input"]);
+    suite("wordcount", &["--claim", "state=none,state=exactly-once"])
+        .refuses(&["--claim", "state=exactly-once"]);
+    let rows = "key,value\n".to_owned() + &"a,1\n".repeat(500) + "b,x\n";
+    let csv = folder.file("late.csv", rows);
+    suite("max", &["--input", &csv, "--records", "3"]).refuses(&["late.csv", "line 502", "'x'"]);
+    let csv = folder.file("columns.csv", "a,b\n1,2\n");
+    suite("max", &["--input", &csv]).refuses(&["columns.csv", "line 1", "key"]);
+    let latin = folder.file("latin.txt", b"ok\ncaf\xe9\n");
+    suite("wordcount", &["--input", &latin]).refuses(&["latin.txt", "line 2", "UTF-8"]);
+    suite("wordcount", &["--input", "/nowhere.txt"]).refuses(&["/nowhere.txt"]);
+    let done = cofferdam(&with(&ROW, &["--mechanism", "tracked"])).exits(4);
+    assert_eq!(done.command(), "cofferdam analyze --matrix");
+}

@@ -1,0 +1,129 @@
+//! What the tests of all commands share: how the program is called and what it came to.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// A folder of one test, removed at its end.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new(name: &str) -> Self {
+        let path =
+            std::env::temp_dir().join(format!("cofferdam-cli-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+
+    pub(crate) fn file(&self, name: &str, bytes: impl AsRef<[u8]>) -> String {
+        fs::write(self.0.join(name), bytes).unwrap();
+        self.path(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What a command came to.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Done {
+    pub(crate) fn of(output: Output) -> Self {
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Self { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    }
+
+    pub(crate) fn exits(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        self
+    }
+
+    /// Every row of JSON.
+    pub(crate) fn rows(&self) -> Vec<Value> {
+        self.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// The last row of JSON.
+    pub(crate) fn summary(&self) -> Value {
+        self.rows().pop().unwrap()
+    }
+
+    /// The last line of standard error, which has to be a command to paste if something failed.
+    pub(crate) fn command(&self) -> &str {
+        let last = self.err.lines().last().unwrap();
+        assert!(last.starts_with("cofferdam "), "{self:?}");
+        last
+    }
+
+    /// Exit code 2, one sentence that has all these words, and a command as the last line.
+    pub(crate) fn refuses(self, words: &[&str]) {
+        let done = self.exits(2);
+        let sentence = done.err.lines().next().unwrap();
+        assert!(sentence.starts_with("error: "), "{done:?}");
+        for word in words {
+            assert!(done.err.contains(word), "'{word}' is missing: {done:?}");
+        }
+        assert!(!done.err.contains("panicked"), "{done:?}");
+        done.command();
+    }
+}
+
+pub(crate) fn command(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cofferdam"));
+    command.args(words).stdin(Stdio::null());
+    command
+}
+
+pub(crate) fn cofferdam(words: &[&str]) -> Done {
+    Done::of(command(words).output().unwrap())
+}
+
+pub(crate) fn with<'a>(words: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
+    [words, more].concat()
+}
+
+/// How often each line stands in the part files below a folder.
+pub(crate) fn lines_below(folder: impl AsRef<Path>) -> BTreeMap<String, u64> {
+    let mut lines = BTreeMap::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let (path, name) = (entry.path(), entry.file_name().into_string().unwrap());
+        if name.starts_with("part-") && name.ends_with(".ndjson") {
+            for line in fs::read_to_string(path).unwrap().lines() {
+                *lines.entry(line.to_owned()).or_default() += 1;
+            }
+        }
+    }
+    lines
+}
+
+/// Waits for something that another process does.
+pub(crate) fn wait_until(what: &str, is_there: impl Fn() -> bool) {
+    for _ in 0..6000 {
+        if is_there() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("{what}: waited in vain");
+}
+
+/// Each of `n` lines holds a word of its own and one that all share.
+pub(crate) fn words(n: usize) -> String {
+    (0..n).map(|line| format!("w{line} all\n")).collect()
+}
