@@ -8,62 +8,55 @@ use cofferdam::time::Instant;
 /// Events with the times at which they are due.
 #[derive(Clone, Debug)]
 pub struct EventQueue<E> {
-    heap: BinaryHeap<Reverse<Entry<E>>>,
+    /// Small, since a heap moves its entries about.
+    heap: BinaryHeap<Reverse<Due>>,
+    events: Vec<Option<E>>,
+    /// Places in `events` without one.
+    free: Vec<u32>,
     scheduled: u64,
 }
 
-#[derive(Clone, Debug)]
-struct Entry<E> {
+/// When an event is due, and where it lies. No two have the same order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Due {
     at: Instant,
     order: u64,
-    event: E,
+    place: u32,
 }
 
 impl<E> EventQueue<E> {
     /// No event.
     pub fn new() -> Self {
-        Self { heap: BinaryHeap::new(), scheduled: 0 }
+        Self { heap: BinaryHeap::new(), events: Vec::new(), free: Vec::new(), scheduled: 0 }
     }
 
     /// Adds an event.
     pub fn schedule(&mut self, at: Instant, event: E) {
-        self.heap.push(Reverse(Entry { at, order: self.scheduled, event }));
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.events.push(None);
+            self.events.len() as u32 - 1
+        });
+        self.events[place as usize] = Some(event);
+        self.heap.push(Reverse(Due { at, order: self.scheduled, place }));
         self.scheduled += 1;
     }
 
     /// What `look` finds in an event, which must be one at the most: they are in no order.
     pub fn find<T>(&self, look: impl Fn(&E) -> Option<T>) -> Option<T> {
-        self.heap.iter().find_map(|Reverse(entry)| look(&entry.event))
+        self.events.iter().flatten().find_map(look)
     }
 
     /// Takes the next event out.
     pub fn pop(&mut self) -> Option<(Instant, E)> {
-        self.heap.pop().map(|Reverse(entry)| (entry.at, entry.event))
+        let Reverse(due) = self.heap.pop()?;
+        self.free.push(due.place);
+        let event = self.events[due.place as usize].take();
+        Some((due.at, event.expect("an event lies where the heap says")))
     }
 }
 
 impl<E> Default for EventQueue<E> {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-impl<E> PartialEq for Entry<E> {
-    fn eq(&self, other: &Self) -> bool {
-        (self.at, self.order) == (other.at, other.order)
-    }
-}
-
-impl<E> Eq for Entry<E> {}
-
-impl<E> PartialOrd for Entry<E> {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<E> Ord for Entry<E> {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.order).cmp(&(other.at, other.order))
     }
 }

@@ -88,33 +88,47 @@ impl World {
         lineage: &mut Lineage,
     ) -> ControlFlow<()> {
         let bytes = self.note_snapshot(task, &output);
+        if self.plan.variant.is_none() {
+            return self.pass_on(task, output, bytes, lineage);
+        }
         for passed in self.interposer.output(output) {
             match passed {
                 Passed::Stored(reply) => task.handle_stored(reply),
-                Passed::Out(output) => match output {
-                    TaskOutput::Send(outlet, element) => {
-                        self.send(task, outlet, element, lineage);
-                    }
-                    TaskOutput::Block(_) => {}
-                    TaskOutput::Unblock(_) => self.wake(task.id(), task.attempt(), self.now),
-                    TaskOutput::Report(body) => {
-                        let failed = matches!(body, FromTask::Failed(_));
-                        self.report(task.id(), task.attempt(), body);
-                        if failed {
-                            return ControlFlow::Break(());
-                        }
-                    }
-                    TaskOutput::Store(request) => self.ask_store(task, request, bytes.clone()),
-                    TaskOutput::Read(request) => {
-                        let (id, attempt) = (task.id(), task.attempt());
-                        if let Some(slot) = self.slot_mut(id, attempt) {
-                            slot.read = Some(request);
-                        }
-                        self.wake(id, attempt, self.now);
-                    }
-                    TaskOutput::Sink(request) => self.ask_sink(task, request, lineage),
-                },
+                Passed::Out(output) => self.pass_on(task, output, bytes.clone(), lineage)?,
             }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Has the world do what a task asks for; ends with the task's failure. `bytes` are those of a
+    /// snapshot that is to be stored, if they are known.
+    fn pass_on(
+        &mut self,
+        task: &Task,
+        output: TaskOutput,
+        bytes: Option<Arc<[u8]>>,
+        lineage: &mut Lineage,
+    ) -> ControlFlow<()> {
+        match output {
+            TaskOutput::Send(outlet, element) => self.send(task, outlet, element, lineage),
+            TaskOutput::Block(_) => {}
+            TaskOutput::Unblock(_) => self.wake(task.id(), task.attempt(), self.now),
+            TaskOutput::Report(body) => {
+                let failed = matches!(body, FromTask::Failed(_));
+                self.report(task.id(), task.attempt(), body);
+                if failed {
+                    return ControlFlow::Break(());
+                }
+            }
+            TaskOutput::Store(request) => self.ask_store(task, request, bytes),
+            TaskOutput::Read(request) => {
+                let (id, attempt) = (task.id(), task.attempt());
+                if let Some(slot) = self.slot_mut(id, attempt) {
+                    slot.read = Some(request);
+                }
+                self.wake(id, attempt, self.now);
+            }
+            TaskOutput::Sink(request) => self.ask_sink(task, request, lineage),
         }
         ControlFlow::Continue(())
     }
