@@ -303,3 +303,30 @@ fn add_all<K: Ord + Copy>(into: &mut BTreeMap<K, u64>, from: &BTreeMap<K, u64>) 
 const CHUNK: u64 = 16;
 /// Every so manieth run is run twice and must give the same trace (ORACLES C15).
 const RERUN_EVERY: u64 = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jobs;
+    use cofferdam::guarantee::Guarantee;
+
+    #[test]
+    fn a_run_that_is_given_up_counts_nowhere_and_shows_nothing() {
+        let job = jobs::find("wordcount").expect("a built-in job");
+        let mode = Mode::of(Guarantee::ExactlyOnce, jobs::Parameters::of(job));
+        let rows = [Row { source: &job, mode }];
+        let conduct = Conduct {
+            threads: 2,
+            stop: &AtomicBool::new(false),
+            is_given_up: &|| true,
+            progress: &|_| (),
+        };
+        let seeds = Seeds { first: 7, count: 3, part: (0, 1) };
+        let outcome = run(&rows, seeds, &conduct).expect("the job can be put together");
+        let tally = &outcome.tallies[0];
+        assert!(outcome.stopped);
+        assert_eq!((tally.runs, tally.events, tally.verdict()), (0, 0, Verdict::Unknown));
+        assert_eq!(tally.given_up, BTreeSet::from([7, 8, 9]));
+        assert!(!tally.is_held());
+    }
+}

@@ -18,7 +18,7 @@ use crate::jobs::{Case, CaseData, CaseInput, JobError, Parameters, Setup};
 use crate::options::{FaultProfile, Options};
 use crate::reference::{Effects, Outcome, RecordId, Reference, of_uid};
 use crate::run::{CaseSource, Mode};
-use crate::world::{Ending, Plan, World};
+use crate::world::{Ending, Plan, World, events_max};
 
 /// A job of one's own under the simulator.
 ///
@@ -207,6 +207,8 @@ fn observe(
         options,
         faults: Vec::new(),
         variant: None,
+        // Nobody knows the effects of a record yet.
+        events_max: events_max(1_000 * records as u64),
     };
     let mut world = World::new(Rc::new(plan), Decider::new(seed, false));
     world.run();
@@ -243,7 +245,7 @@ fn look(world: &World, job: &Job) -> (Outcome, BTreeMap<RecordId, Effects>) {
             if let Some(key) = &row.key {
                 of_uid(&mut outcome.tables, &uid).insert(key.to_vec(), bytes.clone());
             }
-            *of_uid(&mut outcome.outputs, &uid).entry(bytes).or_default() += 1;
+            of_uid(&mut outcome.outputs, &uid).push(bytes);
         }
     }
     (outcome, effects)

@@ -18,8 +18,8 @@ use crate::jobs::{BuiltinJob, Case, CaseData, JobError, Parameters, Setup, Shape
 use crate::log::Log;
 use crate::options::{FaultProfile, Options};
 use crate::oracle::{self, AppliedFact, Cells, Facts, Judgement, RowFact, SinkFacts, StateFacts};
-use crate::reference::{ByUid, Outcome, RowCounts, Table, of_uid};
-use crate::world::{Applied, Ending, Plan, World, cell_hash, hash_bytes, mix};
+use crate::reference::{ByUid, Outcome, Rows, Table, of_uid};
+use crate::world::{Applied, Ending, Plan, World, cell_hash, events_max, hash_bytes, mix};
 
 /// Where cases come from: a built-in job, or one of a user's own.
 pub trait CaseSource: Sync {
@@ -100,6 +100,8 @@ pub struct Script {
 /// A run that has not begun.
 pub struct Run {
     case: Case,
+    /// As [`Facts::records`].
+    records: Vec<(RecordId, u32, u32)>,
     world: World,
     seed: u64,
     mode: Mode,
@@ -174,6 +176,8 @@ impl Run {
         let faults = faults.unwrap_or_else(|| fault::plan(seed, &options, case.job.graph()));
         let initial = case.job.discover().map_err(|error| JobError::Input(error.to_string()))?;
         let claim = mode.claim.unwrap_or_else(|| case.job.claim().claim());
+        let records = records_with_effects(&case);
+        let effects = records.iter().map(|(_, state, rows)| u64::from(1 + state + rows)).sum();
         let plan = Plan {
             job: case.job.clone(),
             sources: case
@@ -185,9 +189,10 @@ impl Run {
             options,
             faults,
             variant: mode.variant,
+            events_max: events_max(effects),
         };
         let world = World::new(Rc::new(plan), decider);
-        Ok(Self { case, world, seed, mode: mode.clone(), claim })
+        Ok(Self { case, records, world, seed, mode: mode.clone(), claim })
     }
 
     /// The world.
@@ -281,15 +286,6 @@ impl Run {
         let sinks = Sinks::of(world, job, state, &of_attempts);
         let channels = job.graph().channels().iter().map(|c| (c.from, c.to));
         let operators = job.graph().vertex_ids().flat_map(|vertex| job.operators(vertex));
-        let records = self.case.inputs.iter().enumerate().flat_map(|(source, input)| {
-            (0..input.records).map(move |offset| RecordId { source: source as u32, offset })
-        });
-        let records: Vec<(RecordId, u32, u32)> = records
-            .map(|record| {
-                let effects = self.case.reference.effects(record);
-                (record, effects.state, effects.outputs)
-            })
-            .collect();
         let trace: Vec<Traced> = world.trace().iter().copied().collect();
         let is_control = |traced: &Traced| {
             !matches!(traced.event, TraceEvent::Sent { .. } | TraceEvent::Received { .. })
@@ -319,7 +315,7 @@ impl Run {
                 expected_of_applied: state.of_applied.as_ref(),
             },
             sinks: &sinks.facts(),
-            records: &records,
+            records: &self.records,
         })
     }
 
@@ -359,7 +355,7 @@ struct State {
     /// The values that the cells should have after what they have taken in.
     of_applied: Option<Cells>,
     /// The rows that are due, where they follow from the order in which records reached the state.
-    of_order: Option<ByUid<RowCounts>>,
+    of_order: Option<ByUid<Rows>>,
 }
 
 impl State {
@@ -389,7 +385,7 @@ impl State {
     }
 
     /// The rows that a sink should show.
-    fn rows(&self, uid: &str) -> &RowCounts {
+    fn rows(&self, uid: &str) -> &Rows {
         self.of_order.as_ref().unwrap_or(&self.expected.outputs).get(uid).unwrap_or(&NO_ROWS)
     }
 
@@ -402,6 +398,18 @@ impl State {
         });
         cells.fold(0, u64::wrapping_add)
     }
+}
+
+/// As [`Facts::records`].
+fn records_with_effects(case: &Case) -> Vec<(RecordId, u32, u32)> {
+    let records = case.inputs.iter().enumerate().flat_map(|(source, input)| {
+        (0..input.records).map(move |offset| RecordId { source: source as u32, offset })
+    });
+    let with_effects = records.map(|record| {
+        let effects = case.reference.effects(record);
+        (record, effects.state, effects.outputs)
+    });
+    with_effects.collect()
 }
 
 /// What the reference makes of what each cell has taken in; none if it can not say.
@@ -429,12 +437,12 @@ fn values_of_applied(case: &Case, cells: &Cells, last: &[Applied]) -> Option<Cel
     Some(values)
 }
 
-fn visible_rows(world: &World, job: &Job) -> ByUid<RowCounts> {
+fn visible_rows(world: &World, job: &Job) -> ByUid<Rows> {
     let mut rows = ByUid::new();
     for vertex in job.graph().vertex_ids() {
         let Some((uid, _)) = job.sink(vertex) else { continue };
         for row in world.external().visible(vertex) {
-            *of_uid::<RowCounts>(&mut rows, uid).entry(row.bytes.to_vec()).or_default() += 1;
+            of_uid::<Rows>(&mut rows, uid).push(row.bytes.to_vec());
         }
     }
     rows
@@ -451,9 +459,9 @@ struct Shown<'a> {
     uid: &'a str,
     contract: SinkContract,
     rows: Vec<RowFact<'a>>,
-    expected: &'a RowCounts,
+    expected: &'a [Vec<u8>],
     expected_table: &'a Table,
-    expected_of_attempt: BTreeMap<AttemptId, &'a RowCounts>,
+    expected_of_attempt: BTreeMap<AttemptId, &'a [Vec<u8>]>,
 }
 
 impl<'a> Sinks<'a> {
@@ -473,12 +481,12 @@ impl<'a> Sinks<'a> {
                 key: row.key.as_deref(),
             });
             let expected_of_attempt = of_attempts.iter().map(|(attempt, outcome)| {
-                (*attempt, outcome.outputs.get(&**uid).unwrap_or(&NO_ROWS))
+                (*attempt, outcome.outputs.get(&**uid).unwrap_or(&NO_ROWS).as_slice())
             });
             Shown {
                 contract: sink.contract(),
                 rows: rows.collect(),
-                expected: state.rows(uid),
+                expected: state.rows(uid).as_slice(),
                 expected_table: state.expected.tables.get(&**uid).unwrap_or(&NO_TABLE),
                 expected_of_attempt: expected_of_attempt.collect(),
                 uid,
@@ -500,7 +508,7 @@ impl<'a> Sinks<'a> {
     }
 }
 
-static NO_ROWS: RowCounts = RowCounts::new();
+static NO_ROWS: Rows = Rows::new();
 static NO_TABLE: Table = Table::new();
 
 /// Enough for several checkpoints and few enough for thousands of runs a second.

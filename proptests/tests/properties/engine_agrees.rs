@@ -23,7 +23,7 @@ use cofferdam_sim::decide::Decider;
 use cofferdam_sim::fault;
 use cofferdam_sim::jobs::{self, BuiltinJob, CaseData, OffsetAt, Parameters, Setup, Shape};
 use cofferdam_sim::options::{FaultProfile, Options};
-use cofferdam_sim::world::{Ending, Plan, World};
+use cofferdam_sim::world::{Ending, Plan, World, events_max};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -261,7 +261,15 @@ fn simulated(numbers: &[u64], parallelism: usize, seed: u64) -> Times {
     let initial = job.discover().expect("memory can be read");
     let offset = |cursor: &[u8]| codec::decode::<Range>(cursor).expect("a range").next;
     let sources = vec![(VertexId::new(0), Arc::new(offset) as OffsetAt)];
-    let plan = Plan { job, sources, initial, options, faults, variant: None };
+    let plan = Plan {
+        job,
+        sources,
+        initial,
+        options,
+        faults,
+        variant: None,
+        events_max: events_max(1_000),
+    };
     let mut world = World::new(Rc::new(plan), Decider::new(seed, false));
     world.run();
     assert_eq!(world.ending(), Some(&Ending::Finished));

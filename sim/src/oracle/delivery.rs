@@ -1,8 +1,11 @@
 //! Counting identities: what both halves of C10 have in common.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hasher};
 
 use cofferdam::trace::RecordId;
+
+use super::RowFact;
 
 /// One effect of a source record, with what tells it from the record's other effects.
 pub(super) type Effect = (RecordId, [u64; 2]);
@@ -38,6 +41,19 @@ pub(super) fn count(mut effects: Vec<Effect>) -> Vec<Count> {
 pub(super) fn distinct(counts: &[Count], record: RecordId) -> u32 {
     let place = counts.binary_search_by_key(&record, |count| count.record);
     place.map_or(0, |place| counts[place].distinct)
+}
+
+/// Whether there are the same rows on both sides, in whatever order. Sums of hashes tell: that is
+/// much faster than to sort and compare them, and 64 bits do not agree by chance.
+pub(super) fn are_same_rows(left: &[RowFact<'_>], right: &[Vec<u8>]) -> bool {
+    let hash = |row: &[u8]| {
+        let mut hasher = DefaultHasher::new();
+        hasher.write(row);
+        hasher.finish()
+    };
+    left.len() == right.len()
+        && left.iter().map(|row| hash(row.bytes)).fold(0, u64::wrapping_add)
+            == right.iter().map(|row| hash(row)).fold(0, u64::wrapping_add)
 }
 
 /// How often there is each row.

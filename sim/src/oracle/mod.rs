@@ -108,9 +108,6 @@ pub type Cells = BTreeMap<String, Table>;
 /// Encoded values by encoded key.
 pub type Table = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// How often there is each encoded row.
-pub type RowCounts = BTreeMap<Vec<u8>, u64>;
-
 /// A record that was taken into a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AppliedFact {
@@ -128,13 +125,13 @@ pub struct SinkFacts<'a> {
     pub contract: SinkContract,
     /// Every visible row, in the order of becoming visible within a subtask.
     pub rows: &'a [RowFact<'a>],
-    /// How often the reference has each row, for the whole input.
-    pub expected: &'a RowCounts,
+    /// Every row that the reference has, for the whole input, in no order.
+    pub expected: &'a [Vec<u8>],
     /// The reference's last row of each key, for the whole input.
     pub expected_table: &'a Table,
-    /// How often the reference has each row for just what one attempt has taken in, by attempt;
+    /// Every row that the reference has for just what one attempt has taken in, by attempt;
     /// only for at-most-once, and empty if the reference can not say.
-    pub expected_of_attempt: &'a BTreeMap<AttemptId, &'a RowCounts>,
+    pub expected_of_attempt: &'a BTreeMap<AttemptId, &'a [Vec<u8>]>,
 }
 
 /// A visible row.

@@ -27,8 +27,8 @@ pub struct Effects {
 pub struct Outcome {
     /// Keyed state at the end, by operator uid. A cell whose state is gone is absent.
     pub cells: ByUid<Table>,
-    /// How often each row is emitted, by sink uid.
-    pub outputs: ByUid<RowCounts>,
+    /// Every row that is emitted, by sink uid.
+    pub outputs: ByUid<Rows>,
     /// What idempotent sinks show at the end: the last row of each row key, by sink uid.
     pub tables: ByUid<Table>,
 }
@@ -39,8 +39,44 @@ pub type ByUid<T> = BTreeMap<String, T>;
 /// Encoded values by encoded key.
 pub type Table = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// How often there is each encoded row.
-pub type RowCounts = BTreeMap<Vec<u8>, u64>;
+/// Encoded rows, each as often as there is one; equal in whatever order they are. Nothing is
+/// counted or sorted before somebody asks, since that costs more than to make them.
+#[derive(Clone, Debug, Default)]
+pub struct Rows(Vec<Vec<u8>>);
+
+impl Rows {
+    /// No row.
+    pub const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Adds a row.
+    pub fn push(&mut self, row: Vec<u8>) {
+        self.0.push(row);
+    }
+
+    /// The rows.
+    pub fn as_slice(&self) -> &[Vec<u8>] {
+        &self.0
+    }
+
+    /// How often there is each row.
+    pub fn counts(&self) -> BTreeMap<&[u8], u64> {
+        let mut counts = BTreeMap::new();
+        for row in &self.0 {
+            *counts.entry(row.as_slice()).or_default() += 1;
+        }
+        counts
+    }
+}
+
+impl PartialEq for Rows {
+    fn eq(&self, other: &Self) -> bool {
+        self.counts() == other.counts()
+    }
+}
+
+impl Eq for Rows {}
 
 /// The sequential reference of one case.
 pub trait Reference: Send + Sync {
@@ -80,7 +116,7 @@ impl Outcome {
     pub(crate) fn row<R: Serialize>(&mut self, uid: &str, key: Vec<u8>, row: &R) {
         let row = codec::encode(row);
         of_uid(&mut self.tables, uid).insert(key, row.clone());
-        *of_uid(&mut self.outputs, uid).entry(row).or_default() += 1;
+        of_uid(&mut self.outputs, uid).push(row);
     }
 }
 

@@ -7,7 +7,7 @@ use cofferdam::state::codec;
 use serde::Serialize;
 
 use crate::jobs::row::Entry;
-use crate::reference::{Effects, Outcome, RecordId, Reference, RowCounts, Table};
+use crate::reference::{Effects, Outcome, RecordId, Reference, Rows, Table};
 
 /// When rows come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,7 +134,7 @@ impl<K: Ord + Clone + Serialize, G, V: Serialize, R: Serialize> RunningReference
     fn apply(&self, records: impl Iterator<Item = usize>) -> Outcome {
         let mut outcome = Outcome::default();
         let mut values: BTreeMap<&K, Option<V>> = BTreeMap::new();
-        let mut rows: Vec<Vec<u8>> = Vec::new();
+        let mut rows = Rows::new();
         for (key, given) in records.flat_map(|record| &self.records[record]) {
             let value = values.entry(key).or_default();
             let next = (self.next)(value.as_ref(), given);
@@ -153,19 +153,12 @@ impl<K: Ord + Clone + Serialize, G, V: Serialize, R: Serialize> RunningReference
             table.insert(codec::encode(key), row);
             outcome.cell("fold", key, &value);
         }
-        if !rows.is_empty() {
-            outcome.outputs.insert("out".to_owned(), counted(rows));
+        if !table.is_empty() {
+            outcome.outputs.insert("out".to_owned(), rows);
             outcome.tables.insert("out".to_owned(), table);
         }
         outcome
     }
-}
-
-/// How often there is each row: sorting them all is faster than a search for each.
-fn counted(mut rows: Vec<Vec<u8>>) -> RowCounts {
-    rows.sort_unstable();
-    let same = rows.chunk_by(|left, right| left == right);
-    same.map(|same| (same[0].clone(), same.len() as u64)).collect()
 }
 
 #[cfg(test)]
@@ -182,9 +175,12 @@ mod tests {
 
     fn rows<V: serde::de::DeserializeOwned>(outcome: &Outcome) -> Vec<(String, V)> {
         let decode = |row: &Vec<u8>| codec::decode::<Entry<V>>(row).unwrap();
-        let rows = outcome.outputs["out"].iter();
-        let rows = rows.flat_map(|(row, times)| vec![row; *times as usize]);
-        rows.map(decode).map(|entry| (entry.key, entry.value)).collect()
+        outcome.outputs["out"]
+            .as_slice()
+            .iter()
+            .map(decode)
+            .map(|entry| (entry.key, entry.value))
+            .collect()
     }
 
     #[test]

@@ -103,7 +103,7 @@ mod tests {
         let readings = Arc::new((0..).zip(readings).map(reading).collect());
         let reference = SmokeAlarmReference::new(readings, Pattern { hot: 40.0, within_ms: 10 });
         let rows = reference.run_all().outputs;
-        let text = |(uid, row): (&str, &Vec<u8>)| match uid {
+        let text = |(uid, row): (&str, &[u8])| match uid {
             "out" => {
                 let alarm: Alarm = codec::decode(row).unwrap();
                 format!("{} -> {}", alarm.hot_at.as_millis(), alarm.smoke_at.as_millis())
@@ -113,7 +113,9 @@ mod tests {
                 format!("{} expired", expired.hot_at.as_millis())
             }
         };
-        let rows = rows.iter().flat_map(|(uid, rows)| rows.keys().map(move |row| (&**uid, row)));
+        let rows = rows.iter().flat_map(|(uid, rows)| {
+            rows.counts().into_keys().map(move |row| (uid.as_str(), row)).collect::<Vec<_>>()
+        });
         rows.map(text).collect()
     }
 

@@ -62,6 +62,8 @@ pub struct Plan {
     pub faults: Vec<Fault>,
     /// The broken variant that is at work, if any.
     pub variant: Option<Variant>,
+    /// A run of more events goes round in circles: see [`events_max`].
+    pub events_max: u64,
 }
 
 /// The state of a simulated run.
@@ -245,7 +247,7 @@ impl World {
 
     /// Handles the next event; false if there was none.
     pub fn step(&mut self) -> bool {
-        if self.events >= EVENTS_MAX {
+        if self.events >= self.plan.events_max {
             self.ending.get_or_insert(Ending::Stuck);
             return false;
         }
@@ -388,5 +390,7 @@ impl World {
     }
 }
 
-/// No run of a few hundred records needs so many events; one that does goes round in circles.
-const EVENTS_MAX: u64 = 400_000;
+/// More events than any correct run needs whose records have so many effects, on state and sinks.
+pub const fn events_max(effects: u64) -> u64 {
+    400_000 + 1_000 * effects
+}

@@ -36,39 +36,17 @@ fn without_faults_nothing_is_put_to_the_test() {
     done.command();
 }
 
-#[test]
-fn a_row_that_was_not_run_is_not_held() {
-    let folder = Folder::new("unrun");
-    // A run of this takes far longer than anybody has time for.
-    let input = folder.file("in.txt", "word ".repeat(30_000));
-    let suite = with(&ROW, &["--input", &input, "--records", "10", "--threads", "1"]);
-    let limited = with(&suite, &["--time-limit", "100ms", "--format", "json"]);
-    let done = cofferdam(&limited).exits(3);
-    let row = &rows(&done)[0];
-    assert_eq!((&row["held"], &row["verdict"]), (&false.into(), &"unknown".into()));
-    assert_eq!((&row["seeds"], &row["windows"]), (&0.into(), &serde_json::json!({})));
-    let summary = done.summary();
-    assert_eq!((&summary["runs"], &summary["refuted"]), (&0.into(), &1.into()), "it is not held");
-    assert_eq!((&summary["not_judged"], &summary["given_up"]), (&1.into(), &1.into()));
-    assert_eq!(summary["stopped"], true);
-    assert!(summary["wall_s"].as_f64().unwrap() < 60.0, "{summary}");
-    assert!(done.err.contains("given up while it ran"), "{done:?}");
-    done.command();
-}
-
 #[cfg(unix)]
 #[test]
-fn a_long_run_is_given_up_when_it_is_terminated() {
-    let folder = Folder::new("terminated");
-    let input = folder.file("in.txt", "word ".repeat(30_000));
-    let mut suite =
-        command(&with(&ROW, &["--input", &input, "--records", "10", "--format", "json"]));
+fn a_suite_that_is_terminated_says_what_it_has_seen() {
+    let mut suite = command(&with(&ROW, &["--seeds", "100M", "--format", "json"]));
     let child = suite.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Long enough for the program to begin, which nothing shows; the seeds would take days.
     std::thread::sleep(Duration::from_secs(2));
     let id = child.id().to_string();
     assert!(std::process::Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
     let done = Done::of(child.wait_with_output().unwrap()).exits(130);
-    assert_eq!((&done.summary()["runs"], &done.summary()["stopped"]), (&0.into(), &true.into()));
+    assert_eq!((&done.summary()["refuted"], &done.summary()["stopped"]), (&0.into(), &true.into()));
     assert!(done.err.contains("interrupted"), "{done:?}");
     assert!(done.command().starts_with("cofferdam suite --job wordcount"), "{done:?}");
 }

@@ -14,7 +14,7 @@ use crate::cli::exit::Failure;
 use crate::cli::output::{Paint, Painted};
 use crate::cli::torture::lines::{Line, read_sink};
 use crate::jobs::{BuiltinJob, Case};
-use crate::reference::{Outcome, RecordId};
+use crate::reference::{Outcome, RecordId, Rows};
 
 /// What is known about a job and its input.
 pub(super) struct Judge {
@@ -273,8 +273,8 @@ impl Judge {
 
     /// The rows of a sink.
     fn rows(&self, uid: &str, outcome: &Outcome) -> Counts {
-        let rows = outcome.outputs.get(uid).into_iter().flatten();
-        rows.map(|(row, times)| (self.line(uid, row).row, *times)).collect()
+        let rows = outcome.outputs.get(uid).into_iter().flat_map(Rows::counts);
+        rows.map(|(row, times)| (self.line(uid, row).row, times)).collect()
     }
 
     /// The last row of each key of a sink.
