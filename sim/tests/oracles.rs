@@ -194,6 +194,13 @@ impl Case {
         self.judge_world(&self.run(seed, variant))
     }
 
+    /// A record, how often it is taken into state, and how many rows it triggers.
+    fn effects(self, offset: u64) -> (RecordId, u32, u32) {
+        let effects = if self.fires { 1 } else { keys(offset).count() as u32 };
+        let rows = if self.fires { 0 } else { effects };
+        (RecordId { source: 0, offset }, effects, rows)
+    }
+
     fn judge_world(self, world: &World) -> Judgement {
         let job = &world.plan().job;
         let claim = job.claim().claim();
@@ -205,12 +212,6 @@ impl Case {
             .map(|(attempt, tasks)| (*attempt, applied(tasks)))
             .collect();
         incarnations.push((world.attempt(), applied(world.tasks().map(|(_, of)| of))));
-        let mut cells = Cells::new();
-        for (uid, found) in world.tasks().flat_map(|(task, _)| task.stage().cells()) {
-            if !found.is_empty() {
-                cells.entry(uid.to_string()).or_default().extend(found);
-            }
-        }
         let whole = (self.reference)(&(0..RECORDS).collect::<Vec<u64>>());
         let rows: Vec<RowFact<'_>> = world
             .external()
@@ -239,13 +240,7 @@ impl Case {
             expected_table: &empty,
             expected_of_attempt: &expected_of_attempt,
         }];
-        let records: Vec<(RecordId, u32, u32)> = (0..RECORDS)
-            .map(|offset| {
-                let effects = if self.fires { 1 } else { keys(offset).count() as u32 };
-                let rows = if self.fires { 0 } else { effects };
-                (RecordId { source: 0, offset }, effects, rows)
-            })
-            .collect();
+        let records: Vec<_> = (0..RECORDS).map(|offset| self.effects(offset)).collect();
         let failure = match world.ending() {
             Some(Ending::Failed(error)) => Some(error.to_string()),
             Some(Ending::Finished | Ending::Stuck) | None => None,
@@ -264,7 +259,7 @@ impl Case {
             failure,
             state: StateFacts {
                 incarnations: &incarnations,
-                cells: &cells,
+                cells: &cells_of(world),
                 expected: &whole.cells,
                 expected_of_applied: None,
             },
@@ -272,6 +267,16 @@ impl Case {
             records: &records,
         })
     }
+}
+
+fn cells_of(world: &World) -> Cells {
+    let mut cells = Cells::new();
+    for (uid, found) in world.tasks().flat_map(|(task, _)| task.stage().cells()) {
+        if !found.is_empty() {
+            cells.entry(uid.to_string()).or_default().extend(found);
+        }
+    }
+    cells
 }
 
 fn applied<'a>(tasks: impl IntoIterator<Item = &'a Log<Applied>>) -> Vec<AppliedFact> {
