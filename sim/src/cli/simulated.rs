@@ -26,6 +26,9 @@ pub(crate) struct SimulationArgs {
     /// Source records in each run
     #[arg(long, value_name = "N", value_parser = positive_size, default_value_t = RECORDS_DEFAULT)]
     records: usize,
+    /// Subtasks of each operator [default: drawn from the seed, 1 to 3]
+    #[arg(long, value_name = "N", value_parser = positive_size)]
+    parallelism: Option<usize>,
     /// Which faults there are: none, kinds drawn from the seed, or every kind
     #[arg(long, value_enum, default_value_t = Faults::Default)]
     faults: Faults,
@@ -53,6 +56,7 @@ impl SimulationArgs {
     pub(crate) fn is_default(&self) -> bool {
         self.input.is_none()
             && self.records == RECORDS_DEFAULT
+            && self.parallelism.is_none()
             && self.faults == Faults::Default
             && self.claim.is_none()
     }
@@ -94,6 +98,7 @@ impl SimulationArgs {
     /// Puts the flags into a mode. `inferred` is the claim that follows from the job.
     pub(crate) fn apply(&self, mode: &mut Mode, lines: Option<Arc<[String]>>, inferred: Claim) {
         mode.records = self.records;
+        mode.parallelism = self.parallelism;
         mode.lines = lines;
         mode.faults = match self.faults {
             Faults::None => FaultProfile::None,
@@ -127,6 +132,9 @@ impl SimulationArgs {
         }
         if self.records != RECORDS_DEFAULT {
             words.extend(["--records".to_owned(), self.records.to_string()]);
+        }
+        if let Some(parallelism) = self.parallelism {
+            words.extend(["--parallelism".to_owned(), parallelism.to_string()]);
         }
         match self.faults {
             Faults::Default => {}

@@ -17,6 +17,7 @@ fn rows(done: &Done) -> Vec<Value> {
 #[test]
 fn a_refuted_claim_ends_with_the_command_that_shows_it() {
     let suite = with(&ROW, &["--sink", "plain", "--claim", "exactly-once", "--seeds", "10"]);
+    let suite = with(&suite, &["--parallelism", "2"]);
     let done = cofferdam(&suite).exits(1);
     assert!(done.err.contains("no fault hit"), "{done:?}");
     assert!(done.command().starts_with("cofferdam replay --job wordcount"), "{done:?}");
@@ -25,6 +26,7 @@ fn a_refuted_claim_ends_with_the_command_that_shows_it() {
     let row = &rows(&done)[0];
     assert_eq!((&row["held"], &row["verdict"]), (&false.into(), &"violated".into()));
     assert_eq!(row["reproduce"], done.command());
+    assert!(done.command().contains("--parallelism 2"), "{done:?}");
     let words: Vec<&str> = done.command().split(' ').skip(1).collect();
     cofferdam(&words).exits(1);
 }
