@@ -304,11 +304,7 @@ mod tests {
 
     type Numbers = Stream<Pass<u64>>;
 
-    fn claim(
-        mechanism: Mechanism,
-        parallelism: usize,
-        end: impl FnOnce(Numbers),
-    ) -> InferredClaim {
+    fn claim(mechanism: Mechanism, parallelism: usize, end: impl FnOnce(Numbers)) -> InferredClaim {
         let builder = JobBuilder::new("job", parallelism);
         end(builder.source("numbers", VecSource::new(vec![1_u64, 2, 3])));
         let config = JobConfig { mechanism, ..JobConfig::default() };
@@ -376,7 +372,9 @@ mod tests {
     #[test]
     fn an_operator_that_varies_is_named_and_spoils_a_table_of_rows() {
         let drawn = claim(Mechanism::Aligned, 2, |numbers| {
-            numbers.operator("clock", Clock).transactional_sink("out", CollectTransactions::default())
+            numbers
+                .operator("clock", Clock)
+                .transactional_sink("out", CollectTransactions::default())
         });
         assert_eq!((drawn.state, drawn.sinks[0].level), (EXACTLY, Some(EXACTLY)));
         assert!(drawn.because.iter().any(|reason| reason.contains("'clock' says")));

@@ -127,17 +127,21 @@ impl LevelArgs {
 impl Mode {
     /// Every mode that exists.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
+        Self::every().filter(|mode| mode.refusal().is_none())
+    }
+
+    /// Every combination of words, whether its parts go together or not.
+    pub(crate) fn every() -> impl Iterator<Item = Self> {
         let mechanisms = Guarantee::ALL
             .iter()
             .flat_map(|guarantee| Mechanism::ALL.iter().map(|mechanism| (*guarantee, *mechanism)));
-        let modes = mechanisms.flat_map(|(guarantee, mechanism)| {
+        mechanisms.flat_map(|(guarantee, mechanism)| {
             SinkContract::ALL.iter().map(move |sink| Self { guarantee, mechanism, sink: *sink })
-        });
-        modes.filter(|mode| mode.refusal().is_none())
+        })
     }
 
     /// Why the parts do not go together, if they do not.
-    fn refusal(self) -> Option<String> {
+    pub(crate) fn refusal(self) -> Option<String> {
         let Self { guarantee, mechanism, sink } = self;
         if mechanism.guarantee() != guarantee {
             return Some(format!(
