@@ -60,4 +60,22 @@ pub enum RestartStrategy {
         /// The time before each.
         delay: Duration,
     },
+    /// The job is always restarted; the delay doubles with each restart.
+    Exponential {
+        /// The first delay.
+        first: Duration,
+        /// The longest.
+        max: Duration,
+        /// After this time without a failure the next delay is the first again.
+        quiet: Duration,
+    },
+    /// The job is restarted unless it fails more often than this.
+    FailureRate {
+        /// The most failures within the interval.
+        failures: u32,
+        /// The interval.
+        interval: Duration,
+        /// The time before each restart.
+        delay: Duration,
+    },
 }

@@ -185,6 +185,15 @@ impl Level {
         (claim.may_lose() || !self.may_lose()) && (claim.may_duplicate() || !self.may_duplicate())
     }
 
+    /// The weakest levels that promise more.
+    pub const fn next_stronger(self) -> &'static [Self] {
+        match self {
+            Self::None => &[Self::AtMostOnce, Self::AtLeastOnce],
+            Self::AtMostOnce | Self::AtLeastOnce => &[Self::ExactlyOnce],
+            Self::ExactlyOnce => &[],
+        }
+    }
+
     /// The strongest level that both `self` and `other` keep: a pipeline is as strong as its
     /// weakest link.
     pub const fn weakest(self, other: Self) -> Self {
@@ -222,6 +231,7 @@ mod tests {
         for level in Level::ALL {
             assert!(Level::ExactlyOnce.satisfies(*level));
             assert!(level.satisfies(Level::None));
+            assert!(level.next_stronger().iter().all(|more| more.satisfies(*level)));
         }
     }
 }

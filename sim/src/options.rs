@@ -84,6 +84,23 @@ pub struct Options {
     pub zombies_permille: u64,
     /// When faults stop.
     pub faults_until_us: u64,
+    /// What follows a failure.
+    #[serde(default)]
+    pub restarts: Restarts,
+}
+
+/// What follows a failure: strategies that never give a job up, since one that was given up has
+/// shown little.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Restarts {
+    /// Another attempt after a fixed delay.
+    #[default]
+    Fixed,
+    /// After a delay that doubles.
+    Exponential,
+    /// As fixed, as long as failures are no more frequent than that delay allows.
+    Rate,
 }
 
 impl Options {
@@ -121,12 +138,14 @@ impl Options {
             store_unknown_permille: 0,
             zombies_permille: 0,
             faults_until_us: dice.between(5_000, 60_000),
+            restarts: Restarts::Fixed,
         };
         match profile {
             FaultProfile::None => options.faults_until_us = 0,
             FaultProfile::Default => options.draw_faults(dice, 500),
             FaultProfile::Full => options.draw_faults(dice, 1000),
         }
+        options.restarts = *dice.pick(&[Restarts::Fixed, Restarts::Exponential, Restarts::Rate]);
         options
     }
 
@@ -158,13 +177,23 @@ impl Options {
             checkpoint_timeout: Duration::from_micros(self.checkpoint_timeout_us),
             checkpoint_failures_tolerable: self.checkpoint_failures,
             checkpoints_retained: self.checkpoints_retained,
-            restart: RestartStrategy::FixedDelay {
-                attempts: u32::MAX,
-                delay: Duration::from_micros(500),
-            },
+            restart: self.restarts.strategy(),
             batch_records: self.batch_records_max as usize,
             reservation_records: self.batch_records_max as usize,
             channel_batches: self.channel_batches,
+        }
+    }
+}
+
+impl Restarts {
+    fn strategy(self) -> RestartStrategy {
+        let delay = Duration::from_micros(500);
+        match self {
+            Self::Fixed => RestartStrategy::FixedDelay { attempts: u32::MAX, delay },
+            Self::Exponential => {
+                RestartStrategy::Exponential { first: delay, max: 8 * delay, quiet: 20 * delay }
+            }
+            Self::Rate => RestartStrategy::FailureRate { failures: 8, interval: 8 * delay, delay },
         }
     }
 }

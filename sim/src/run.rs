@@ -307,6 +307,7 @@ impl Run {
                 .filter(|(_, traits)| traits.stateful)
                 .all(|(_, traits)| traits.idempotent),
             is_finished: world.ending() == Some(&Ending::Finished),
+            faults_stop: world.faults_stop(),
             failure,
             state: StateFacts {
                 incarnations: &incarnations,

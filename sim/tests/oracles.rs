@@ -256,6 +256,7 @@ impl Case {
             output_claim: claim.output,
             state_is_idempotent: false,
             is_finished: world.ending() == Some(&Ending::Finished),
+            faults_stop: world.faults_stop(),
             failure,
             state: StateFacts {
                 incarnations: &incarnations,

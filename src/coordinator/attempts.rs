@@ -85,18 +85,19 @@ impl Coordinator {
 
     /// Nothing of the failed attempt is left: decides what follows.
     pub(super) fn recover(&mut self, now: Instant, cause: &FailureCause) {
+        let restarts = self.restarts.in_a_row();
         let decision = decide_recovery(RecoveryFacts {
             cause,
-            strategy: self.config.restart,
-            restarts: self.restarts,
+            strategy: self.restarts.fail(self.config.restart, now),
+            restarts,
             latest: self.restore_point().map(|metadata| metadata.checkpoint),
         });
         match decision {
             RecoveryDecision::Restart { delay, from } => {
-                self.restarts += 1;
                 self.stats.restarts += 1;
                 self.phase = Phase::AwaitingRestart { at: now + delay };
-                self.note(CoordinatorNote::Restarting { restart: self.restarts, delay, from });
+                let restart = self.restarts.in_a_row();
+                self.note(CoordinatorNote::Restarting { restart, delay, from });
             }
             RecoveryDecision::Fail(error) => self.end(CoordinatorOutput::Failed(error)),
         }

@@ -158,7 +158,7 @@ impl Coordinator {
         let CheckpointMetadata { checkpoint, finished, .. } = metadata;
         self.in_flight = None;
         self.failures = 0;
-        self.restarts = 0;
+        self.restarts.progress();
         self.stats.checkpoints_completed += 1;
         for old in self.completed.add(metadata) {
             self.discard(old);

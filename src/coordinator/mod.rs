@@ -46,6 +46,7 @@ mod output;
 mod pending;
 mod phase;
 mod recovery;
+mod restarts;
 #[cfg(test)]
 mod tests;
 
@@ -60,6 +61,8 @@ use self::phase::Reports;
 pub use self::recovery::{
     FailureCause, JobError, RecoveryDecision, RecoveryFacts, decide_recovery,
 };
+use self::restarts::RestartHistory;
+pub use self::restarts::RestartVerdict;
 use crate::config::JobConfig;
 use crate::id::{AttemptId, CheckpointId, TaskId};
 use crate::message::{FromTask, TaskMessage, ToTask};
@@ -85,8 +88,7 @@ pub struct Coordinator {
     completed: CompletedCheckpoints,
     /// Checkpoints of this attempt that have failed since one completed.
     failures: u32,
-    /// Restarts since a checkpoint completed.
-    restarts: u32,
+    restarts: RestartHistory,
     stats: CoordinatorStats,
     outputs: VecDeque<CoordinatorOutput>,
     /// The deadline that the driver knows.
@@ -126,7 +128,7 @@ impl Coordinator {
             checkpoint_next: latest.unwrap_or_default().next(),
             completed,
             failures: 0,
-            restarts: 0,
+            restarts: RestartHistory::default(),
             stats: CoordinatorStats::default(),
             outputs: VecDeque::new(),
             deadline_told: None,

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::config::RestartStrategy;
+use crate::coordinator::restarts::RestartVerdict;
 use crate::id::{CheckpointId, TaskId};
 use crate::message::{AbortReason, TaskError};
 
@@ -63,6 +63,17 @@ pub enum JobError {
         /// Why the last attempt failed.
         cause: FailureCause,
     },
+    /// Whatever made the last attempt fail, after more failures than the strategy allows within a
+    /// time.
+    #[error("failed {failures} times within {interval:?}: {cause}")]
+    TooManyFailures {
+        /// The failures within the interval, the last one among them.
+        failures: u32,
+        /// The interval.
+        interval: Duration,
+        /// Why the last attempt failed.
+        cause: FailureCause,
+    },
     /// The user.
     #[error("cancelled")]
     Cancelled,
@@ -74,8 +85,8 @@ pub enum JobError {
 pub struct RecoveryFacts<'a> {
     /// Why the attempt failed.
     pub cause: &'a FailureCause,
-    /// What the user wants.
-    pub strategy: RestartStrategy,
+    /// What the restart strategy says, should another attempt be of use.
+    pub strategy: RestartVerdict,
     /// The restarts since the last completed checkpoint, or since the start if there is none.
     pub restarts: u32,
     /// The newest complete checkpoint that may be restored.
@@ -112,11 +123,13 @@ pub fn decide_recovery(facts: RecoveryFacts<'_>) -> RecoveryDecision {
         return RecoveryDecision::Fail(error);
     }
     match strategy {
-        RestartStrategy::FixedDelay { attempts, delay } if restarts < attempts => {
-            RecoveryDecision::Restart { delay, from: latest }
-        }
-        RestartStrategy::None | RestartStrategy::FixedDelay { .. } => {
+        RestartVerdict::Restart(delay) => RecoveryDecision::Restart { delay, from: latest },
+        RestartVerdict::Exhausted => {
             RecoveryDecision::Fail(JobError::RestartsExhausted { restarts, cause: cause.clone() })
+        }
+        RestartVerdict::TooOften { failures, interval } => {
+            let cause = cause.clone();
+            RecoveryDecision::Fail(JobError::TooManyFailures { failures, interval, cause })
         }
     }
 }
@@ -129,31 +142,29 @@ mod tests {
         FailureCause::Task { task: TaskId::new(1), error }
     }
 
-    fn decide(cause: &FailureCause, strategy: RestartStrategy, restarts: u32) -> RecoveryDecision {
+    fn decide(cause: &FailureCause, strategy: RestartVerdict) -> RecoveryDecision {
         let latest = Some(CheckpointId::new(7));
-        decide_recovery(RecoveryFacts { cause, strategy, restarts, latest })
+        decide_recovery(RecoveryFacts { cause, strategy, restarts: 2, latest })
     }
 
     #[test]
-    fn rule_119_no_strategy_never_restarts_and_a_fixed_one_restarts_so_many_times_in_a_row() {
+    fn rule_119_the_strategy_decides_on_what_another_attempt_may_get_past() {
         let cause = task_failure(TaskError::Crashed("killed".to_owned()));
-        let exhausted = |restarts| {
-            let cause = cause.clone();
-            RecoveryDecision::Fail(JobError::RestartsExhausted { restarts, cause })
-        };
-        assert_eq!(decide(&cause, RestartStrategy::None, 0), exhausted(0));
-
         let delay = Duration::from_millis(10);
-        let fixed = RestartStrategy::FixedDelay { attempts: 2, delay };
         let restart = RecoveryDecision::Restart { delay, from: Some(CheckpointId::new(7)) };
-        assert_eq!(decide(&cause, fixed, 0), restart);
-        assert_eq!(decide(&cause, fixed, 1), restart);
-        assert_eq!(decide(&cause, fixed, 2), exhausted(2));
+        assert_eq!(decide(&cause, RestartVerdict::Restart(delay)), restart);
+        let error = JobError::RestartsExhausted { restarts: 2, cause: cause.clone() };
+        assert_eq!(decide(&cause, RestartVerdict::Exhausted), RecoveryDecision::Fail(error));
+        let (failures, interval) = (4, Duration::from_secs(1));
+        let decided = decide(&cause, RestartVerdict::TooOften { failures, interval });
+        let error = JobError::TooManyFailures { failures, interval, cause };
+        assert_eq!(error.to_string(), "failed 4 times within 1s: task t1: killed");
+        assert_eq!(decided, RecoveryDecision::Fail(error));
     }
 
     #[test]
     fn what_another_attempt_can_not_get_past_ends_the_job() {
-        let fixed = RestartStrategy::FixedDelay { attempts: 9, delay: Duration::ZERO };
+        let strategy = RestartVerdict::Restart(Duration::ZERO);
         let cases = [
             (
                 task_failure(TaskError::Input("line 3".to_owned())),
@@ -166,7 +177,7 @@ mod tests {
             (FailureCause::Cancelled, JobError::Cancelled),
         ];
         for (cause, error) in cases {
-            assert_eq!(decide(&cause, fixed, 0), RecoveryDecision::Fail(error));
+            assert_eq!(decide(&cause, strategy), RecoveryDecision::Fail(error));
         }
     }
 }

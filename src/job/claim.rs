@@ -1,11 +1,17 @@
 //! The claim that follows from a job's parts (ORACLES C10): a pipeline is as strong as its weakest
 //! link.
+//!
+//! Records are followed from the sources to the sinks, vertex by vertex. At each it is asked how
+//! they come in, relative to the cut that a checkpoint makes there ([`Arrival`]); from that and from
+//! what the operators declare follow the level of the vertex's state, how records leave, and at a
+//! sink the level of the output.
 
 use std::sync::Arc;
 
 use crate::guarantee::{Claim, Level, Mechanism, SinkContract};
 use crate::id::{TaskId, VertexId};
 use crate::job::Job;
+use crate::operator::OperatorTraits;
 
 /// What a job promises, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +43,29 @@ impl InferredClaim {
     }
 }
 
+/// How the records of a stream come, over all attempts that a restored state has been through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Arrival {
+    /// Each once, if at all: nothing is replayed.
+    OnceOrNot,
+    /// Each exactly once.
+    Exact,
+    /// Each, and some again just as they were.
+    Again,
+    /// Each, and some again with other content: a state that had seen them already answered.
+    AgainChanged,
+}
+
+/// What a stream has been through on its way from the sources.
+#[derive(Clone, Copy, Debug)]
+struct Passed {
+    arrival: Arrival,
+    /// The weakest state on the way, or behind it.
+    state: Level,
+    /// An operator on the way may give other records when it is run again.
+    varies: bool,
+}
+
 /// Reasons, each with the level that it leaves.
 #[derive(Default)]
 struct Reasons(Vec<(Level, String)>);
@@ -61,114 +90,338 @@ impl Job {
     /// Infers the claim from mechanism, graph, operators and sinks.
     pub fn claim(&self) -> InferredClaim {
         let mut because = Reasons::default();
-        let raw = self.raw_state_level(&mut because);
-        let state = self.effective_state_level(raw, &mut because);
-        let sinks = self.sink_claims(raw, state, &mut because);
+        self.explain_mechanism(&mut because);
+        let mut passed: Vec<Option<Passed>> = vec![None; self.vertices.len()];
+        let mut state = self.first_arrival().level();
+        let mut sinks = Vec::new();
+        // The builder makes a vertex after all that it reads from.
+        for vertex in self.graph.vertex_ids() {
+            let into = self.graph.edges().iter().filter(|edge| edge.to == vertex);
+            let before = into.filter_map(|edge| passed[edge.from.index()]);
+            let before = before.reduce(Passed::weakest).unwrap_or(Passed {
+                arrival: self.first_arrival(),
+                state: self.first_arrival().level(),
+                varies: false,
+            });
+            let behind = self.pass(vertex, before, &mut because);
+            state = state.weakest(behind.state);
+            passed[vertex.index()] = Some(behind);
+            sinks.extend(self.sink_claim(vertex, behind, &mut because));
+        }
         InferredClaim { state, sinks, because: because.weakest_first() }
     }
 
-    /// How often a record may reach an operator's state.
-    fn raw_state_level(&self, because: &mut Reasons) -> Level {
+    /// How records leave a source.
+    fn first_arrival(&self) -> Arrival {
         match self.config.mechanism {
-            Mechanism::None => {
-                because.push(
-                    Level::AtMostOnce,
-                    "no checkpoints are taken: after a failure state is empty and nothing is \
-                     replayed",
-                );
-                Level::AtMostOnce
-            }
+            Mechanism::None => Arrival::OnceOrNot,
+            Mechanism::Tracked | Mechanism::Aligned => Arrival::Exact,
+        }
+    }
+
+    /// Whether a checkpoint cuts so that no record of a later epoch is in it, however many input
+    /// channels a task has.
+    fn cuts_at_merges(&self) -> bool {
+        match self.config.mechanism {
+            Mechanism::None | Mechanism::Aligned => true,
+            Mechanism::Tracked => false,
+        }
+    }
+
+    fn explain_mechanism(&self, because: &mut Reasons) {
+        let (level, reason) = match self.config.mechanism {
+            Mechanism::None => (
+                Level::AtMostOnce,
+                "no checkpoints are taken: after a failure state is empty and nothing is \
+                 replayed; a stronger guarantee would lift it",
+            ),
             Mechanism::Tracked => match self.first_with_several_inputs() {
-                Some(task) => {
-                    let reason = format!(
-                        "tracked barriers do not block: {} has several input channels, so records \
-                         behind the barrier of one can be in the snapshot and are replayed as well",
-                        self.graph.task_name(task)
-                    );
-                    because.push(Level::AtLeastOnce, reason);
-                    Level::AtLeastOnce
-                }
-                None => {
-                    because.push(
-                        Level::ExactlyOnce,
-                        "no task has more than one input channel, so tracked barriers cut exactly \
-                         (rule 13)",
-                    );
-                    Level::ExactlyOnce
-                }
+                Some(_) => return,
+                None => (
+                    Level::ExactlyOnce,
+                    "no task has more than one input channel, so tracked barriers cut exactly \
+                     (rule 13)",
+                ),
             },
             Mechanism::Aligned => {
-                because
-                    .push(Level::ExactlyOnce, "aligned barriers cut exactly, and sources replay");
-                Level::ExactlyOnce
+                (Level::ExactlyOnce, "aligned barriers cut exactly, and sources replay")
             }
-        }
+        };
+        because.push(level, reason);
     }
 
     fn first_with_several_inputs(&self) -> Option<TaskId> {
         self.graph.tasks().find(|task| self.graph.inputs(*task).len() > 1)
     }
 
-    /// Idempotent state is right however often a record reaches it.
-    fn effective_state_level(&self, raw: Level, because: &mut Reasons) -> Level {
-        if raw != Level::AtLeastOnce {
-            return raw;
+    /// What a stream has been through behind `vertex`.
+    fn pass(&self, vertex: VertexId, before: Passed, because: &mut Reasons) -> Passed {
+        let mut passed = before;
+        let merging = self.graph.tasks_of(vertex).find(|task| self.graph.inputs(*task).len() > 1);
+        if let Some(task) = merging.filter(|_| !self.cuts_at_merges()) {
+            passed.arrival = passed.arrival.max(Arrival::Again);
+            let reason = format!(
+                "tracked barriers do not block: {} has several input channels, so records behind \
+                 the barrier of one can be in the snapshot and are replayed as well; aligned \
+                 barriers would lift it",
+                self.graph.task_name(task)
+            );
+            because.push(passed.arrival.level(), reason);
         }
-        let operators = self.vertices.iter().flat_map(|vertex| vertex.stage.describe());
-        let stateful: Vec<_> = operators.filter(|(_, traits)| traits.stateful).collect();
-        match stateful.iter().find(|(_, traits)| !traits.idempotent) {
-            Some(_) => raw,
-            None => {
-                because.push(
-                    Level::ExactlyOnce,
-                    "every stateful operator is idempotent: exactly-once effect from \
-                     at-least-once",
-                );
-                Level::ExactlyOnce
-            }
+        for (uid, traits) in self.vertices[vertex.index()].stage.describe() {
+            passed.through(&uid, traits, because);
         }
+        passed
     }
 
-    fn sink_claims(&self, raw: Level, state: Level, because: &mut Reasons) -> Vec<SinkClaim> {
-        let vertices = self.vertices.iter().enumerate();
-        let sinks = vertices.filter_map(|(id, vertex)| Some((id, vertex.sink.as_ref()?)));
-        sinks
-            .map(|(id, sink)| {
-                let contract = sink.sink.contract();
-                let vertex = VertexId::new(id as u32);
-                let level = self.sink_level(vertex, &sink.uid, contract, raw, state, because);
-                SinkClaim { uid: sink.uid.clone(), contract, level }
-            })
-            .collect()
-    }
-
-    fn sink_level(
+    fn sink_claim(
         &self,
-        _vertex: VertexId,
-        uid: &str,
-        contract: SinkContract,
-        raw: Level,
-        state: Level,
+        vertex: VertexId,
+        passed: Passed,
         because: &mut Reasons,
-    ) -> Option<Level> {
-        let (level, reason) = match contract {
-            SinkContract::Discard => (None, "writes nothing"),
-            SinkContract::Plain if raw == Level::AtMostOnce => {
-                (Some(raw), "is plain, and nothing is ever written twice without replay")
-            }
-            SinkContract::Plain => (
-                Some(Level::AtLeastOnce),
-                "is plain: what was written before a failure is visible and is written again by \
-                 the replay; a two-phase or an idempotent sink would lift it",
-            ),
-            SinkContract::Idempotent => {
-                (Some(state), "is idempotent: its final rows are as right as the state behind them")
-            }
-            SinkContract::TwoPhase => {
-                (Some(raw), "is two-phase: it shows exactly what completed checkpoints cover")
-            }
-        };
+    ) -> Option<SinkClaim> {
+        let sink = self.vertices[vertex.index()].sink.as_ref()?;
+        let contract = sink.sink.contract();
+        let (level, reason) = sink_level(contract, passed);
+        let uid = sink.uid.clone();
         because.push(level.unwrap_or(Level::ExactlyOnce), format!("sink '{uid}' {reason}"));
-        level
+        Some(SinkClaim { uid, contract, level })
+    }
+}
+
+impl Arrival {
+    /// How often a record counts that comes so and is counted each time.
+    const fn level(self) -> Level {
+        match self {
+            Self::OnceOrNot => Level::AtMostOnce,
+            Self::Exact => Level::ExactlyOnce,
+            Self::Again | Self::AgainChanged => Level::AtLeastOnce,
+        }
+    }
+}
+
+impl Passed {
+    fn weakest(self, other: Self) -> Self {
+        Self {
+            arrival: self.arrival.max(other.arrival),
+            state: self.state.weakest(other.state),
+            varies: self.varies || other.varies,
+        }
+    }
+
+    /// Takes the stream through one operator.
+    fn through(&mut self, uid: &str, traits: OperatorTraits, because: &mut Reasons) {
+        if traits.varies {
+            self.varies = true;
+            because.push(
+                Level::ExactlyOnce,
+                format!(
+                    "'{uid}' says that it is not deterministic: its state counts each record as \
+                     the claim says, but a replay may give other output"
+                ),
+            );
+        }
+        if !traits.stateful {
+            return;
+        }
+        let is_answered_again = self.arrival == Arrival::Again && traits.idempotent;
+        let (state, arrival) = match self.arrival {
+            Arrival::OnceOrNot | Arrival::Exact => return,
+            Arrival::Again if traits.absorbs => (Level::ExactlyOnce, Arrival::Exact),
+            Arrival::Again if traits.idempotent => (Level::ExactlyOnce, Arrival::AgainChanged),
+            Arrival::Again | Arrival::AgainChanged => (Level::AtLeastOnce, Arrival::AgainChanged),
+        };
+        let reason = match (is_answered_again, traits.absorbs) {
+            (true, true) => format!(
+                "'{uid}' is idempotent and answers a record that comes again with nothing: \
+                 exactly-once effect from at-least-once, for its state and for what follows"
+            ),
+            (true, false) => format!(
+                "'{uid}' is an idempotent aggregate: exactly-once effect from at-least-once in \
+                 its state, but a record that comes again is answered again"
+            ),
+            (false, _) if traits.idempotent => format!(
+                "'{uid}' is idempotent, but what comes again has been through another state and \
+                 may have changed"
+            ),
+            (false, _) => format!(
+                "'{uid}' counts what comes again: an idempotent operator or a mechanism that cuts \
+                 exactly would lift it"
+            ),
+        };
+        self.state = self.state.weakest(state);
+        self.arrival = arrival;
+        because.push(state, reason);
+    }
+}
+
+/// What a reader sees of a sink that this stream ends in, and why.
+fn sink_level(contract: SinkContract, passed: Passed) -> (Option<Level>, &'static str) {
+    let Passed { arrival, state, varies } = passed;
+    match contract {
+        SinkContract::Discard => (None, "writes nothing"),
+        SinkContract::Plain if arrival == Arrival::OnceOrNot => {
+            (Some(Level::AtMostOnce), "is plain, and nothing is written twice without replay")
+        }
+        SinkContract::Plain => (
+            Some(Level::AtLeastOnce),
+            "is plain: what was written before a failure is visible and is written again by the \
+             replay; a two-phase or an idempotent sink would lift it",
+        ),
+        SinkContract::Idempotent if varies && arrival != Arrival::OnceOrNot => (
+            Some(Level::AtLeastOnce),
+            "is idempotent, but an operator before it is not deterministic: rows of a replay may \
+             have other keys; a two-phase sink would lift it",
+        ),
+        SinkContract::Idempotent => (
+            Some(state),
+            "is idempotent: its final rows are as right as the state behind them, though readers \
+             may see old ones again until a replay has caught up",
+        ),
+        SinkContract::TwoPhase => match arrival {
+            Arrival::Again | Arrival::AgainChanged => (
+                Some(Level::AtLeastOnce),
+                "is two-phase: it shows what completed checkpoints cover, and in those records \
+                 come again; an idempotent sink or a mechanism that cuts exactly would lift it",
+            ),
+            Arrival::OnceOrNot | Arrival::Exact => (
+                Some(arrival.level()),
+                "is two-phase: it shows exactly what completed checkpoints cover",
+            ),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::JobConfig;
+    use crate::connector::memory::{Collect, CollectTransactions, VecSource};
+    use crate::job::{JobBuilder, KeyedStream, Stream};
+    use crate::operator::chain::Pass;
+    use crate::operator::keyed::{KeySelector, KeyedContext, KeyedProcess};
+    use crate::operator::{Emit, Operator};
+
+    type Numbers = Stream<Pass<u64>>;
+
+    fn claim(mechanism: Mechanism, parallelism: usize, end: impl FnOnce(Numbers)) -> InferredClaim {
+        let builder = JobBuilder::new("job", parallelism);
+        end(builder.source("numbers", VecSource::new(vec![1_u64, 2, 3])));
+        let config = JobConfig { mechanism, ..JobConfig::default() };
+        builder.build(config).unwrap().claim()
+    }
+
+    fn keyed(numbers: Numbers) -> KeyedStream<u64, impl KeySelector<u64, Key = u64> + Sync> {
+        numbers.key_by(|number| number % 2)
+    }
+
+    fn counted(numbers: Numbers) {
+        let counts = keyed(numbers).aggregate("count", 0_u64, |count: &mut u64, _| *count += 1);
+        counts.transactional_sink("out", CollectTransactions::default());
+    }
+
+    const EXACTLY: Level = Level::ExactlyOnce;
+    const AT_LEAST: Level = Level::AtLeastOnce;
+
+    #[test]
+    fn rule_013_a_task_with_one_input_channel_is_exact_under_tracked_barriers() {
+        let one = claim(Mechanism::Tracked, 1, counted);
+        assert_eq!((one.state, one.sinks[0].level), (EXACTLY, Some(EXACTLY)));
+        let two = claim(Mechanism::Tracked, 2, counted);
+        assert_eq!((two.state, two.sinks[0].level), (AT_LEAST, Some(AT_LEAST)));
+        assert!(two.because[0].contains("several input channels"), "{:?}", two.because);
+    }
+
+    #[test]
+    fn what_merges_behind_the_state_is_a_matter_of_the_output_alone() {
+        let merged = claim(Mechanism::Tracked, 1, |numbers| {
+            let counts = keyed(numbers).aggregate("count", 0_u64, |count: &mut u64, _| *count += 1);
+            let (left, right) = counts.fork();
+            left.union(right).transactional_sink("out", CollectTransactions::default());
+        });
+        assert_eq!((merged.state, merged.sinks[0].level), (EXACTLY, Some(AT_LEAST)));
+    }
+
+    #[test]
+    fn an_idempotent_aggregate_lifts_its_state_and_an_absorbing_one_what_follows_too() {
+        let largest = claim(Mechanism::Tracked, 2, |numbers| {
+            let fold = |max: &mut u64, number: u64| *max = number.max(*max);
+            let largest = keyed(numbers).aggregate_idempotent("max", 0_u64, fold);
+            largest.transactional_sink("out", CollectTransactions::default());
+        });
+        assert_eq!((largest.state, largest.sinks[0].level), (EXACTLY, Some(AT_LEAST)));
+        let first = claim(Mechanism::Tracked, 2, |numbers| {
+            let first = keyed(numbers).process("first", First);
+            first.transactional_sink("out", CollectTransactions::default());
+        });
+        assert_eq!((first.state, first.sinks[0].level), (EXACTLY, Some(EXACTLY)));
+    }
+
+    #[test]
+    fn an_idempotent_operator_behind_one_that_counts_lifts_nothing() {
+        let behind = claim(Mechanism::Tracked, 2, |numbers| {
+            let counts = keyed(numbers).aggregate("count", 0_u64, |count: &mut u64, _| *count += 1);
+            let keys = counts.map("key", |(key, _)| key);
+            let first = keyed(keys.rebalance()).process("first", First);
+            first.sink("out", Collect::default());
+        });
+        assert_eq!(behind.state, AT_LEAST);
+        assert!(behind.because.iter().any(|reason| reason.contains("'first' is idempotent, but")));
+    }
+
+    #[test]
+    fn an_operator_that_varies_is_named_and_spoils_a_table_of_rows() {
+        let drawn = claim(Mechanism::Aligned, 2, |numbers| {
+            numbers
+                .operator("clock", Clock)
+                .transactional_sink("out", CollectTransactions::default())
+        });
+        assert_eq!((drawn.state, drawn.sinks[0].level), (EXACTLY, Some(EXACTLY)));
+        assert!(drawn.because.iter().any(|reason| reason.contains("'clock' says")));
+    }
+
+    #[derive(Clone)]
+    struct First;
+
+    impl KeyedProcess for First {
+        type Key = u64;
+        type In = u64;
+        type State = ();
+        type Out = u64;
+
+        fn process(
+            &mut self,
+            number: u64,
+            context: &mut KeyedContext<'_, u64, ()>,
+            out: &mut impl Emit<u64>,
+        ) {
+            if context.state().replace(()).is_none() {
+                out.emit(number);
+            }
+        }
+
+        fn is_idempotent(&self) -> bool {
+            true
+        }
+
+        fn absorbs_repeats(&self) -> bool {
+            true
+        }
+    }
+
+    #[derive(Clone)]
+    struct Clock;
+
+    impl Operator for Clock {
+        type In = u64;
+        type Out = u64;
+
+        fn process(&mut self, number: u64, out: &mut impl Emit<u64>) {
+            out.emit(number);
+        }
+
+        fn traits(&self) -> OperatorTraits {
+            OperatorTraits { varies: true, ..OperatorTraits::default() }
+        }
     }
 }

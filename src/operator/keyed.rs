@@ -45,6 +45,17 @@ pub trait KeyedProcess: Clone + Send + 'static {
     fn is_idempotent(&self) -> bool {
         false
     }
+
+    /// Whether it is idempotent and emits nothing for a record that it has processed before.
+    fn absorbs_repeats(&self) -> bool {
+        false
+    }
+
+    /// Whether it may emit other records for the same state and input, as it does if it reads a
+    /// clock, draws numbers, or depends on the order of a hash map.
+    fn varies(&self) -> bool {
+        false
+    }
 }
 
 /// One key's state and timers while a record or a timer of that key is handled.
@@ -212,7 +223,12 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Operator for Keyed<P,
     }
 
     fn traits(&self) -> OperatorTraits {
-        OperatorTraits { stateful: true, idempotent: self.process.is_idempotent() }
+        OperatorTraits {
+            stateful: true,
+            idempotent: self.process.is_idempotent(),
+            absorbs: self.process.absorbs_repeats(),
+            varies: self.process.varies(),
+        }
     }
 
     fn cell_of(&self, record: &P::In) -> Option<Vec<u8>> {

@@ -101,11 +101,16 @@ pub struct StateParts {
     pub operator: Option<Vec<u8>>,
 }
 
-/// What an operator declares about its state, for the claim that is inferred from it.
+/// What an operator declares about itself, for the claim that is inferred from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OperatorTraits {
     /// It keeps state.
     pub stateful: bool,
     /// Its state is the same however often a record was processed, as long as it was once.
     pub idempotent: bool,
+    /// It is idempotent, and gives nothing for a record that it has processed before.
+    pub absorbs: bool,
+    /// Its output may differ between two runs over the same state and input: it reads a clock,
+    /// draws numbers, or depends on the order of a hash map.
+    pub varies: bool,
 }

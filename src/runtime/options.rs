@@ -125,7 +125,9 @@ impl From<JobError> for RunError {
         match error {
             JobError::Input { text, .. } => Self::Input(text),
             JobError::Restore(text) => Self::Restore(text),
-            JobError::RestartsExhausted { .. } => Self::Failed(error.to_string()),
+            JobError::RestartsExhausted { .. } | JobError::TooManyFailures { .. } => {
+                Self::Failed(error.to_string())
+            }
             JobError::Cancelled => Self::Stopped,
         }
     }

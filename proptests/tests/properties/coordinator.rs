@@ -94,9 +94,24 @@ fn step() -> impl Strategy<Value = Step> {
 fn config() -> impl Strategy<Value = JobConfig> {
     let mechanism = prop_oneof![1 => Just(Mechanism::None), 6 => Just(Mechanism::Aligned)];
     let attempts = prop_oneof![1 => 0..4_u32, 3 => Just(u32::MAX)];
-    (mechanism, attempts, 0..4_u64, 0..3_u32, 0..3_usize).prop_map(
-        |(mechanism, attempts, tens, checkpoint_failures_tolerable, checkpoints_retained)| {
-            let delay = Duration::from_millis(tens);
+    let restart = (attempts, 0..4_u64).prop_flat_map(|(attempts, millis)| {
+        let delay = Duration::from_millis(millis);
+        prop_oneof![
+            2 => Just(RestartStrategy::FixedDelay { attempts, delay }),
+            1 => Just(RestartStrategy::Exponential {
+                first: delay,
+                max: 4 * delay,
+                quiet: 50 * delay,
+            }),
+            1 => Just(RestartStrategy::FailureRate {
+                failures: attempts,
+                interval: Duration::from_millis(100),
+                delay,
+            }),
+        ]
+    });
+    (mechanism, restart, 0..4_u64, 0..3_u32, 0..3_usize).prop_map(
+        |(mechanism, restart, tens, checkpoint_failures_tolerable, checkpoints_retained)| {
             JobConfig {
                 mechanism,
                 checkpoint_interval: Duration::from_millis(10 * tens),
@@ -104,7 +119,7 @@ fn config() -> impl Strategy<Value = JobConfig> {
                 checkpoint_timeout: Duration::from_millis(60),
                 checkpoint_failures_tolerable,
                 checkpoints_retained,
-                restart: RestartStrategy::FixedDelay { attempts, delay },
+                restart,
                 ..JobConfig::default()
             }
         },
@@ -453,10 +468,20 @@ proptest! {
         match world.heal() {
             Ok(()) | Err(JobError::Cancelled | JobError::Input { .. }) => {}
             Err(JobError::RestartsExhausted { .. }) => {
-                let RestartStrategy::FixedDelay { attempts, .. } = world.config.restart else {
-                    panic!("the only strategy of this test");
-                };
-                prop_assert!(attempts < u32::MAX);
+                let restart = world.config.restart;
+                let is_bounded = matches!(
+                    restart,
+                    RestartStrategy::FixedDelay { attempts, .. } if attempts < u32::MAX
+                );
+                prop_assert!(is_bounded, "{:?}", restart);
+            }
+            Err(JobError::TooManyFailures { failures, .. }) => {
+                let restart = world.config.restart;
+                let is_exceeded = matches!(
+                    restart,
+                    RestartStrategy::FailureRate { failures: most, .. } if failures > most
+                );
+                prop_assert!(is_exceeded, "{:?}", restart);
             }
             Err(JobError::Restore(text)) => prop_assert!(false, "{}", text),
         }

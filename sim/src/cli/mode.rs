@@ -11,7 +11,7 @@ use cofferdam::job::Job;
 use serde::{Deserialize, Serialize};
 
 use crate::cli::exit::Failure;
-use crate::cli::values::{JobParameters, interval, positive_size, word};
+use crate::cli::values::{JobParameters, Restarts, interval, positive_size, restarts, word};
 use crate::jobs::{BuiltinJob, CaseData, JobError, Parameters, Setup, Shape};
 
 /// The flags of a mode that runs with a given parallelism.
@@ -52,6 +52,17 @@ pub(crate) struct EngineArgs {
     pub(crate) mode: ModeArgs,
     #[command(flatten)]
     pub(crate) checkpoints: CheckpointArgs,
+    /// What follows a failure that another attempt may get past. none: the job fails. fixed: it is
+    /// restarted after DELAY, at most N times until a checkpoint completes. exponential: always,
+    /// after FIRST, then twice that, up to MAX, and after FIRST again when it ran for QUIET. rate:
+    /// after DELAY, unless it fails more than N times within INTERVAL
+    #[arg(
+        long,
+        value_name = "none|fixed:N:DELAY|exponential:FIRST:MAX:QUIET|rate:N:INTERVAL:DELAY",
+        value_parser = restarts,
+        default_value = "fixed:3:100ms"
+    )]
+    pub(crate) restarts: Restarts,
     #[command(flatten)]
     pub(crate) parameters: JobParameters,
 }
@@ -127,17 +138,21 @@ impl LevelArgs {
 impl Mode {
     /// Every mode that exists.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
+        Self::every().filter(|mode| mode.refusal().is_none())
+    }
+
+    /// Every combination of words, whether its parts go together or not.
+    pub(crate) fn every() -> impl Iterator<Item = Self> {
         let mechanisms = Guarantee::ALL
             .iter()
             .flat_map(|guarantee| Mechanism::ALL.iter().map(|mechanism| (*guarantee, *mechanism)));
-        let modes = mechanisms.flat_map(|(guarantee, mechanism)| {
+        mechanisms.flat_map(|(guarantee, mechanism)| {
             SinkContract::ALL.iter().map(move |sink| Self { guarantee, mechanism, sink: *sink })
-        });
-        modes.filter(|mode| mode.refusal().is_none())
+        })
     }
 
     /// Why the parts do not go together, if they do not.
-    fn refusal(self) -> Option<String> {
+    pub(crate) fn refusal(self) -> Option<String> {
         let Self { guarantee, mechanism, sink } = self;
         if mechanism.guarantee() != guarantee {
             return Some(format!(

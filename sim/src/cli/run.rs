@@ -72,6 +72,7 @@ pub(crate) fn run(args: &RunArgs, console: &Console) -> Result<Exit, Failure> {
     let config = JobConfig {
         checkpoint_interval: args.engine.checkpoints.interval(INTERVAL),
         checkpoints_retained: args.engine.checkpoints.retain,
+        restart: args.engine.restarts.strategy,
         ..setup.config.clone()
     };
     let files =

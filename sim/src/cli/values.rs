@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+use cofferdam::config::RestartStrategy;
 use cofferdam::guarantee::{Guarantee, Level, Mechanism, SinkContract};
 
 use crate::cli::exit::Failure;
@@ -49,6 +50,45 @@ pub(crate) fn interval(text: &str) -> Result<Duration, String> {
         Duration::ZERO => Err("it must be longer than nothing".to_owned()),
         interval => Ok(interval),
     }
+}
+
+/// A restart strategy as it was typed, and what it means.
+#[derive(Clone, Debug)]
+pub(crate) struct Restarts {
+    pub(crate) text: String,
+    pub(crate) strategy: RestartStrategy,
+}
+
+/// Reads a restart strategy.
+pub(crate) fn restarts(text: &str) -> Result<Restarts, String> {
+    let count = |text: &str| {
+        let count = parse_count(text)?;
+        u32::try_from(count).map_err(|_| format!("'{text}' is too large"))
+    };
+    let parts: Vec<&str> = text.split(':').collect();
+    let strategy = match parts[..] {
+        ["none"] => RestartStrategy::None,
+        ["fixed", attempts, delay] => RestartStrategy::FixedDelay {
+            attempts: count(attempts)?,
+            delay: parse_duration(delay)?,
+        },
+        ["exponential", first, max, quiet] => RestartStrategy::Exponential {
+            first: interval(first)?,
+            max: interval(max)?,
+            quiet: interval(quiet)?,
+        },
+        ["rate", failures, within, delay] => RestartStrategy::FailureRate {
+            failures: count(failures)?,
+            interval: interval(within)?,
+            delay: parse_duration(delay)?,
+        },
+        _ => {
+            return Err("it is none, fixed:N:DELAY, exponential:FIRST:MAX:QUIET or \
+                        rate:N:INTERVAL:DELAY"
+                .to_owned());
+        }
+    };
+    Ok(Restarts { text: text.to_owned(), strategy })
 }
 
 /// Reads a count of at least one.
@@ -149,6 +189,28 @@ mod tests {
     fn what_must_not_be_zero_is_refused() {
         assert_eq!(positive("10k"), Ok(10_000));
         assert!(positive("0").is_err() && interval("0s").is_err());
+    }
+
+    #[test]
+    fn restart_strategies_are_named_with_their_numbers() {
+        let (second, minute) = (Duration::from_secs(1), Duration::from_secs(60));
+        for (text, strategy) in [
+            ("none", RestartStrategy::None),
+            ("fixed:3:1s", RestartStrategy::FixedDelay { attempts: 3, delay: second }),
+            (
+                "exponential:1s:1m:1m",
+                RestartStrategy::Exponential { first: second, max: minute, quiet: minute },
+            ),
+            (
+                "rate:5:1m:1s",
+                RestartStrategy::FailureRate { failures: 5, interval: minute, delay: second },
+            ),
+        ] {
+            assert_eq!(restarts(text).unwrap().strategy, strategy);
+        }
+        for bad in ["", "never", "fixed", "fixed:3", "fixed:-1:1s", "rate:5:0s:1s", "none:1"] {
+            assert!(restarts(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -1,12 +1,15 @@
 //! C14, liveness: once faults have stopped the job comes to its end; every checkpoint that begins
-//! is completed or aborted (L1); every failure is followed by another attempt or the end (L5).
+//! is completed or aborted (L1); from then on checkpoints go on completing (L2); every failure is
+//! followed by another attempt or the end (L5); attempts do not go on failing without a fault (L6).
 //!
 //! The false alarms it avoids: a checkpoint may stay without an outcome if its coordinator dies or
-//! the run ends; a task of an older attempt may die unnoticed.
+//! the run ends; a task of an older attempt may die unnoticed. When faults have stopped checkpoints
+//! may still run out of time, and attempts fail of that: only many in a row are suspicious.
 
 use cofferdam::guarantee::Level;
 use cofferdam::id::{AttemptId, TaskId};
-use cofferdam::trace::TraceEvent;
+use cofferdam::time::Instant;
+use cofferdam::trace::{TraceEvent, Traced};
 
 use super::completions::Completions;
 use super::{Anomaly, Facts, Finding, Oracle, Subject};
@@ -14,7 +17,8 @@ use super::{Anomaly, Facts, Finding, Oracle, Subject};
 /// The judge.
 pub(super) const ORACLE: Oracle = Oracle {
     name: "liveness",
-    property: "C14: the job ends, every checkpoint has an outcome, every failure a recovery",
+    property: "C14: the job ends, every checkpoint has an outcome, every failure a recovery, and \
+               without faults checkpoints complete and attempts last",
     judge,
 };
 
@@ -26,6 +30,15 @@ struct Progress {
     crashed: Option<TaskId>,
     has_ended: bool,
     has_coordinator: bool,
+    quiet: Quiet,
+}
+
+/// What happened since faults stopped.
+struct Quiet {
+    since: Instant,
+    /// Checkpoints that were triggered since one completed.
+    triggers: u32,
+    deployments: u32,
 }
 
 fn judge(facts: &Facts<'_>) -> Vec<Finding> {
@@ -36,10 +49,11 @@ fn judge(facts: &Facts<'_>) -> Vec<Finding> {
         crashed: None,
         has_ended: false,
         has_coordinator: false,
+        quiet: Quiet { since: facts.faults_stop, triggers: 0, deployments: 0 },
     };
     let mut problems = Vec::new();
     for traced in facts.control {
-        problems.extend(progress.note(&traced.event));
+        problems.extend(progress.note(traced));
     }
     if let Some(task) = progress.crashed.filter(|_| !progress.has_ended) {
         let attempt = progress.attempt;
@@ -71,8 +85,38 @@ fn stuck(facts: &Facts<'_>, progress: &Progress) -> impl Iterator<Item = Finding
     })
 }
 
+impl Quiet {
+    fn note(&mut self, traced: &Traced, has_completed: bool) -> Option<String> {
+        if traced.at < self.since {
+            return None;
+        }
+        if has_completed {
+            self.triggers = 0;
+        }
+        match traced.event {
+            TraceEvent::Triggered { checkpoint } => {
+                self.triggers += 1;
+                (self.triggers == TRIGGERS_MAX).then(|| {
+                    format!(
+                        "{checkpoint} is the {TRIGGERS_MAX}th in a row since faults stopped, and \
+                         none was completed"
+                    )
+                })
+            }
+            TraceEvent::Deployed { attempt, .. } => {
+                self.deployments += 1;
+                (self.deployments == DEPLOYMENTS_MAX).then(|| {
+                    format!("attempt {attempt} is the {DEPLOYMENTS_MAX}th since faults stopped")
+                })
+            }
+            _ => None,
+        }
+    }
+}
+
 impl Progress {
-    fn note(&mut self, event: &TraceEvent) -> Option<String> {
+    fn note(&mut self, traced: &Traced) -> Vec<String> {
+        let event = &traced.event;
         let left = self.completions.in_flight();
         match *event {
             TraceEvent::Deployed { attempt, .. } => {
@@ -91,13 +135,17 @@ impl Progress {
             TraceEvent::Finished | TraceEvent::Failed => self.has_ended = true,
             _ => {}
         }
-        self.completions.note(event);
+        let has_completed = self.completions.note(event).is_some();
+        let suspicious = self.quiet.note(traced, has_completed);
         let next = match event {
-            TraceEvent::Triggered { checkpoint } => checkpoint.to_string(),
-            TraceEvent::Deployed { attempt, .. } => format!("attempt {attempt}"),
-            _ => return None,
+            TraceEvent::Triggered { checkpoint } => Some(checkpoint.to_string()),
+            TraceEvent::Deployed { attempt, .. } => Some(format!("attempt {attempt}")),
+            _ => None,
         };
-        left.map(|checkpoint| format!("{checkpoint} had no outcome when {next} began"))
+        let left = left
+            .zip(next)
+            .map(|(checkpoint, next)| format!("{checkpoint} had no outcome when {next} began"));
+        left.into_iter().chain(suspicious).collect()
     }
 
     /// Where a job hangs.
@@ -126,6 +174,11 @@ impl Progress {
         text
     }
 }
+
+/// More checkpoints fail in a row without a fault in no run that ends.
+const TRIGGERS_MAX: u32 = 40;
+/// More attempts fail without a fault in no run that ends.
+const DEPLOYMENTS_MAX: u32 = 40;
 
 #[cfg(test)]
 mod tests {
@@ -173,5 +226,20 @@ mod tests {
         let events = [deployed(1, None), triggered(1), died, deployed(2, None), triggered(1)];
         check(&ORACLE, &facts(&trace(&events)), "");
         check(&ORACLE, &facts(&trace(&[deployed(1, None), crashed(1)])), "t1 died in attempt a1");
+    }
+
+    #[test]
+    fn without_faults_checkpoints_complete_and_attempts_last() {
+        let failing = (1..=50).flat_map(|n| [triggered(n), expired(n)]);
+        let events: Vec<TraceEvent> = [deployed(1, None)].into_iter().chain(failing).collect();
+        let early = trace(&events);
+        check(&ORACLE, &facts(&early), "chk-40 is the 40th in a row since faults stopped");
+        let faulty = Facts { faults_stop: Instant::from_nanos(1), ..facts(&early) };
+        check(&ORACLE, &faulty, "");
+        let pairs = (1..=50).flat_map(|n| [triggered(n), completed(1, n)]);
+        let events: Vec<TraceEvent> = [deployed(1, None)].into_iter().chain(pairs).collect();
+        check(&ORACLE, &facts(&trace(&events)), "");
+        let events: Vec<TraceEvent> = (1..=50).map(|attempt| deployed(attempt, None)).collect();
+        check(&ORACLE, &facts(&trace(&events)), "attempt a40 is the 40th since faults stopped");
     }
 }

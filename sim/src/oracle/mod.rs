@@ -29,6 +29,7 @@ use std::collections::BTreeMap;
 
 use cofferdam::guarantee::{Level, Mechanism, SinkContract};
 use cofferdam::id::{AttemptId, TaskId};
+use cofferdam::time::Instant;
 use cofferdam::trace::{Origin, RecordId, Traced};
 
 pub use self::judgement::{Judgement, Verdict, judge};
@@ -77,6 +78,8 @@ pub struct Facts<'a> {
     pub state_is_idempotent: bool,
     /// The run came to its end: faults have stopped and all input is drained.
     pub is_finished: bool,
+    /// When faults stopped; nothing was broken on purpose from then on.
+    pub faults_stop: Instant,
     /// Why the job gave up, if it did.
     pub failure: Option<String>,
     /// What is in the state at the end.

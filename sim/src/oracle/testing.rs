@@ -5,6 +5,7 @@ use cofferdam::guarantee::{Level, Mechanism};
 use cofferdam::id::{
     AttemptId, ChannelId, CheckpointId, SubtaskIndex, TaskId, TransactionId, VertexId,
 };
+use cofferdam::message::AbortReason;
 use cofferdam::time::Instant;
 use cofferdam::trace::{Carried, Origin, RecordId, TraceEvent, Traced};
 
@@ -22,6 +23,7 @@ pub(super) fn facts(trace: &[Traced]) -> Facts<'_> {
         output_claim: Some(Level::ExactlyOnce),
         state_is_idempotent: false,
         is_finished: true,
+        faults_stop: Instant::ZERO,
         failure: None,
         state: StateFacts {
             incarnations: &[],
@@ -101,6 +103,10 @@ pub(super) fn triggered(checkpoint: u64) -> TraceEvent {
 
 pub(super) fn completed(attempt: u64, checkpoint: u64) -> TraceEvent {
     TraceEvent::Completed { checkpoint: chk(checkpoint), attempt: att(attempt) }
+}
+
+pub(super) fn expired(checkpoint: u64) -> TraceEvent {
+    TraceEvent::Aborted { checkpoint: chk(checkpoint), reason: AbortReason::Expired }
 }
 
 pub(super) fn deployed(attempt: u64, restored: Option<u64>) -> TraceEvent {

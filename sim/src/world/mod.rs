@@ -353,7 +353,12 @@ impl World {
 
     /// Whether faults may still happen.
     fn may_disturb(&self) -> bool {
-        self.ending.is_none() && self.now.as_nanos() < self.plan.options.faults_until_us * 1000
+        self.ending.is_none() && self.now < self.faults_stop()
+    }
+
+    /// When faults stop.
+    pub fn faults_stop(&self) -> Instant {
+        Instant::from_nanos(self.plan.options.faults_until_us * 1000)
     }
 
     fn delay(&mut self, choice: Choice, subject: u32, most_us: u64) -> Duration {

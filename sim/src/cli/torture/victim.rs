@@ -57,6 +57,7 @@ impl Victim {
             ("--checkpoint-interval", interval),
             ("--checkpoints", path(&checkpoints)),
             ("--retain", args.engine.checkpoints.retain.to_string()),
+            ("--restarts", args.engine.restarts.text.clone()),
         ];
         let mut arguments = vec!["run".to_owned(), args.job.clone(), "--origins".to_owned()];
         arguments.extend(flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]));

@@ -99,4 +99,9 @@ impl KeyedProcess for Detect {
     fn is_idempotent(&self) -> bool {
         true
     }
+
+    /// Only timers emit, and a reading that comes again registers none that is not there already.
+    fn absorbs_repeats(&self) -> bool {
+        true
+    }
 }
