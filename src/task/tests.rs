@@ -487,6 +487,10 @@ fn line(output: &TaskOutput) -> String {
         TaskOutput::Store(StoreRequest::Discard(checkpoint)) => format!("discard {checkpoint}"),
         TaskOutput::Read(_) => "read".to_owned(),
         TaskOutput::Sink(request) => request_text(request),
+        TaskOutput::Tell(to, ToPeer::Acknowledged { root, .. }) => {
+            format!("tell {to}: read {} of {}", root.read, root.source)
+        }
+        TaskOutput::Alarm(after) => format!("alarm in {after:?}"),
     }
 }
 
