@@ -204,3 +204,90 @@ impl Unacknowledged {
         root
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPLIT: SplitId = SplitId::new(0);
+
+    /// One split, of which so many records may be open.
+    fn kept(records_max: usize) -> Unacknowledged {
+        let split = SplitState { split: SPLIT, cursor: vec![0], records: 0 };
+        Unacknowledged::new(&SourceState { splits: vec![split] }, records_max)
+    }
+
+    /// Reads of two records each, one behind the other.
+    fn with_reads(count: u8) -> Unacknowledged {
+        let mut kept = kept(100);
+        for read in 0..count {
+            assert_eq!(kept.add(SPLIT, vec![2 * read], &[2 * read + 2], 2), u64::from(read));
+        }
+        kept
+    }
+
+    fn cursor(state: &SourceState) -> u8 {
+        state.splits[0].cursor[0]
+    }
+
+    #[test]
+    fn rule_082_the_position_moves_over_what_is_acknowledged_without_a_gap() {
+        let mut kept = with_reads(3);
+        kept.acknowledge(1);
+        assert_eq!(kept.position_to_store(), None, "the first read is open");
+        kept.acknowledge(0);
+        let position = kept.position_to_store().unwrap();
+        assert_eq!((cursor(&position), position.splits[0].records), (4, 4));
+        kept.acknowledge(2);
+        assert_eq!(kept.position_to_store(), None, "one at a time");
+        assert!(!kept.is_settled());
+        kept.handle_stored();
+        assert_eq!(cursor(&kept.position_to_store().unwrap()), 6);
+        kept.handle_stored();
+        assert!(kept.is_settled());
+    }
+
+    #[test]
+    fn rule_082_what_times_out_is_read_again_from_where_it_began_in_a_tree_of_its_own() {
+        let mut kept = with_reads(2);
+        kept.time_out(0);
+        let request = kept.repeat().unwrap();
+        assert_eq!((request.cursor, request.records_max), (vec![0], 2));
+        kept.acknowledge(1);
+        assert_eq!(kept.add_again(vec![1], 1), 2, "it gave one record and not two");
+        let rest = kept.repeat().unwrap();
+        assert_eq!((rest.cursor, rest.records_max), (vec![1], 1));
+        kept.acknowledge(0);
+        kept.acknowledge(2);
+        assert_eq!(cursor(&kept.position_to_store().unwrap()), 1, "the old tree is nobody's");
+        assert_eq!(kept.add_again(vec![2], 1), 3);
+        assert_eq!(kept.repeat(), None);
+        kept.acknowledge(3);
+        kept.handle_stored();
+        assert_eq!(cursor(&kept.position_to_store().unwrap()), 4);
+    }
+
+    #[test]
+    fn nothing_new_is_read_while_too_much_is_open() {
+        let mut kept = kept(3);
+        kept.add(SPLIT, vec![0], &[2], 2);
+        assert!(!kept.is_full());
+        kept.add(SPLIT, vec![2], &[4], 2);
+        assert!(kept.is_full());
+        kept.time_out(1);
+        assert!(kept.is_full() && kept.repeat().is_some(), "what is to be repeated still counts");
+        kept.add_again(vec![4], 2);
+        kept.acknowledge(0);
+        assert!(!kept.is_full());
+    }
+
+    #[test]
+    fn a_split_that_has_lost_records_is_reported() {
+        let mut kept = with_reads(1);
+        kept.time_out(0);
+        assert!(kept.repeat().is_some());
+        assert_eq!(kept.give_nothing(false), Ok(()));
+        assert!(kept.repeat().is_some(), "it is tried again");
+        assert!(kept.give_nothing(true).is_err());
+    }
+}

@@ -137,7 +137,7 @@ impl Mode {
     }
 
     /// Why the parts do not go together, if they do not.
-    fn refusal(self) -> Option<String> {
+    pub(crate) fn refusal(self) -> Option<String> {
         let Self { guarantee, mechanism, sink } = self;
         if mechanism.guarantee() != guarantee {
             return Some(format!(

@@ -91,9 +91,10 @@ impl World {
         if self.plan.variant.is_none() {
             return self.pass_on(task, output, bytes, lineage);
         }
-        for passed in self.interposer.output(output) {
+        for passed in self.interposer.output(task.id(), output) {
             match passed {
                 Passed::Stored(reply) => task.handle_stored(reply),
+                Passed::Sunk(reply) => task.handle_sink(reply),
                 Passed::Out(output) => self.pass_on(task, output, bytes.clone(), lineage)?,
             }
         }
