@@ -28,6 +28,11 @@ pub struct JobConfig {
     pub reservation_records: usize,
     /// How many batches a channel holds before its sender has to wait.
     pub channel_batches: usize,
+    /// How many records a source subtask has open at the most, where they are acknowledged.
+    pub unacknowledged_max: usize,
+    /// What a source has read is read again if it is not acknowledged in full after this time, or
+    /// after twice that at the most (rule 82).
+    pub acknowledge_timeout: Duration,
 }
 
 impl Default for JobConfig {
@@ -43,6 +48,8 @@ impl Default for JobConfig {
             batch_records: 1024,
             reservation_records: 65_536,
             channel_batches: 8,
+            unacknowledged_max: 65_536,
+            acknowledge_timeout: Duration::from_secs(30),
         }
     }
 }

@@ -2,10 +2,12 @@
 //! outputs are carried out in their order, until there is none. What carrying out means is the
 //! driver's affair; that nothing is left out, doubled or reordered is settled here.
 
+use std::time::Duration;
+
 use crate::coordinator::{Coordinator, CoordinatorNote, CoordinatorOutput, JobError};
 use crate::element::Element;
 use crate::id::{AttemptId, ChannelIndex, OutletIndex, TaskId};
-use crate::message::{FromTask, ToTask};
+use crate::message::{FromTask, ToPeer, ToTask};
 use crate::operator::sink::SinkRequest;
 use crate::operator::source::ReadRequest;
 use crate::storage::{CheckpointMetadata, StoreRequest};
@@ -28,6 +30,10 @@ pub trait TaskDriver {
     fn read(&mut self, request: ReadRequest);
     /// See [`TaskOutput::Sink`].
     fn sink(&mut self, request: SinkRequest);
+    /// See [`TaskOutput::Tell`].
+    fn tell(&mut self, to: TaskId, message: ToPeer);
+    /// See [`TaskOutput::Alarm`].
+    fn alarm(&mut self, after: Duration);
 }
 
 /// Carries out all that `task` asks for by now.
@@ -41,6 +47,8 @@ pub fn drain(task: &mut Task, driver: &mut impl TaskDriver) {
             TaskOutput::Store(request) => driver.store(request),
             TaskOutput::Read(request) => driver.read(request),
             TaskOutput::Sink(request) => driver.sink(request),
+            TaskOutput::Tell(to, message) => driver.tell(to, message),
+            TaskOutput::Alarm(after) => driver.alarm(after),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::fmt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::id::CheckpointId;
+use crate::id::{CheckpointId, TaskId};
 use crate::state::codec;
 use crate::time::EventTime;
 
@@ -38,12 +38,44 @@ pub enum Element {
 
 /// Records of one type, the type erased. The builder of a job makes sure that sender and receiver
 /// agree about it.
-pub struct Batch(Box<dyn ErasedBatch>);
+pub struct Batch {
+    records: Box<dyn ErasedBatch>,
+    anchor: Option<Anchor>,
+}
+
+/// The place of a batch in the tree of all that one read of a source gave rise to, where records
+/// are acknowledged (rule 82).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Anchor {
+    /// The tree.
+    pub root: Root,
+    /// The batch. Zero for a part of a batch that does not count: the last part does.
+    pub edge: u64,
+}
+
+/// A read of a source, which begins a tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Root {
+    /// The source task, which keeps what is not acknowledged.
+    pub source: TaskId,
+    /// The position among the reads of this task in this attempt.
+    pub read: u64,
+}
 
 impl Batch {
     /// Erases the type of `records`.
     pub fn new<T: Record>(records: Vec<T>) -> Self {
-        Self(Box::new(records))
+        Self { records: Box::new(records), anchor: None }
+    }
+
+    /// Gives the records a place in a tree.
+    pub fn set_anchor(&mut self, anchor: Anchor) {
+        self.anchor = Some(anchor);
+    }
+
+    /// The place in a tree, if there is one.
+    pub fn anchor(&self) -> Option<Anchor> {
+        self.anchor
     }
 
     /// The records again.
@@ -52,8 +84,8 @@ impl Batch {
     /// If the batch holds records of another type: the graph was wired wrongly, which the typed
     /// builder rules out.
     pub fn into_records<T: Record>(self) -> Vec<T> {
-        let found = self.0.record_type();
-        *self.0.into_any().downcast().unwrap_or_else(|_| wrong_type::<T>(found))
+        let found = self.records.record_type();
+        *self.records.into_any().downcast().unwrap_or_else(|_| wrong_type::<T>(found))
     }
 
     /// A look at the records.
@@ -61,13 +93,13 @@ impl Batch {
     /// # Panics
     /// As [`Batch::into_records`].
     pub fn records<T: Record>(&self) -> &[T] {
-        let records: Option<&Vec<T>> = self.0.as_any().downcast_ref();
-        records.unwrap_or_else(|| wrong_type::<T>(self.0.record_type()))
+        let records: Option<&Vec<T>> = self.records.as_any().downcast_ref();
+        records.unwrap_or_else(|| wrong_type::<T>(self.records.record_type()))
     }
 
     /// How many records it holds.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.records.len()
     }
 
     /// Whether it holds no record.
@@ -75,18 +107,28 @@ impl Batch {
         self.len() == 0
     }
 
-    /// Each record in a batch of its own, in order.
+    /// Each record in a batch of its own, in order. The place of all of them in a tree is that of
+    /// the last one.
     pub fn split(self) -> Vec<Self> {
         // Most batches that are split hold one record.
-        if self.len() == 1 { vec![self] } else { self.0.split() }
+        if self.len() == 1 {
+            return vec![self];
+        }
+        let mut parts = self.records.split();
+        if let Some(anchor) = self.anchor {
+            parts.iter_mut().for_each(|part| part.anchor = Some(Anchor { edge: 0, ..anchor }));
+            parts.last_mut().into_iter().for_each(|last| last.anchor = Some(anchor));
+        }
+        parts
     }
 
     /// Appends the records of `other`.
     ///
     /// # Panics
-    /// If they are of another type.
+    /// If they are of another type, or have a place in a tree: two places are not one.
     pub fn append(&mut self, other: Self) {
-        self.0.append(other.0);
+        assert!(other.anchor.is_none(), "a batch with a place in a tree stays on its own");
+        self.records.append(other.records);
     }
 
     /// The record at `position` in the checkpoint encoding: equal bytes for equal records.
@@ -94,7 +136,7 @@ impl Batch {
     /// # Panics
     /// If there is no such record.
     pub fn encode_record(&self, position: usize) -> Vec<u8> {
-        self.0.encode_record(position)
+        self.records.encode_record(position)
     }
 
     /// The record at `position` as people read it.
@@ -102,19 +144,19 @@ impl Batch {
     /// # Panics
     /// If there is no such record.
     pub fn record_text(&self, position: usize) -> String {
-        self.0.record_text(position)
+        self.records.record_text(position)
     }
 }
 
 impl Clone for Batch {
     fn clone(&self) -> Self {
-        Self(self.0.clone_box())
+        Self { records: self.records.clone_box(), anchor: self.anchor }
     }
 }
 
 impl fmt::Debug for Batch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} x {}", self.len(), self.0.record_type())
+        write!(f, "{} x {}", self.len(), self.records.record_type())
     }
 }
 
@@ -156,7 +198,7 @@ impl<T: Record> ErasedBatch for Vec<T> {
     }
 
     fn append(&mut self, other: Box<dyn ErasedBatch>) {
-        Vec::append(self, &mut Batch(other).into_records());
+        Vec::append(self, &mut Batch { records: other, anchor: None }.into_records());
     }
 
     fn encode_record(&self, position: usize) -> Vec<u8> {

@@ -78,6 +78,8 @@ words!(
         None = "none",
         /// Barriers are counted and never block a channel.
         Tracked = "tracked",
+        /// No checkpoints; a source keeps what it has read until every task has acknowledged it.
+        Acks = "acks",
         /// A channel whose barrier has come is blocked until all barriers have come.
         Aligned = "aligned",
     }
@@ -145,7 +147,7 @@ impl Mechanism {
     pub const fn guarantee(self) -> Guarantee {
         match self {
             Self::None => Guarantee::AtMostOnce,
-            Self::Tracked => Guarantee::AtLeastOnce,
+            Self::Tracked | Self::Acks => Guarantee::AtLeastOnce,
             Self::Aligned => Guarantee::ExactlyOnce,
         }
     }
@@ -153,8 +155,16 @@ impl Mechanism {
     /// Whether checkpoints are taken.
     pub const fn takes_checkpoints(self) -> bool {
         match self {
-            Self::None => false,
+            Self::None | Self::Acks => false,
             Self::Tracked | Self::Aligned => true,
+        }
+    }
+
+    /// Whether what a source has read is read again after a failure.
+    pub const fn replays(self) -> bool {
+        match self {
+            Self::None => false,
+            Self::Tracked | Self::Acks | Self::Aligned => true,
         }
     }
 }

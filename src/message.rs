@@ -6,12 +6,14 @@
 //!             <- Acknowledged/Declined every task
 //!             -- Completed/Aborted/Finish -> every task   (may be lost, late or doubled: rule 58)
 //!             <- Running, EndOfData, Finished, Failed
+//! task        -- Acknowledged ------> source task   (may be lost, late or doubled: rule 82)
 //! ```
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::element::Root;
 use crate::id::{AttemptId, CheckpointId, TaskId};
 use crate::storage::StateHandle;
 
@@ -27,6 +29,18 @@ pub enum ToTask {
     Finish(CheckpointId),
     /// To every task: the checkpoint will not complete. Best effort (rule 52).
     Aborted(CheckpointId),
+}
+
+/// From one task to another, beside the channels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToPeer {
+    /// To a source task: a part of the tree of this read is done (rule 82).
+    Acknowledged {
+        /// The tree.
+        root: Root,
+        /// The edge that was done and those that came of it, folded by XOR.
+        edges: u64,
+    },
 }
 
 /// From a task to the coordinator.

@@ -28,7 +28,8 @@ pub enum StoreKey {
     },
     /// A complete checkpoint: its presence is what makes the checkpoint complete.
     Metadata(CheckpointId),
-    /// How far a source subtask has handed out records under at-most-once.
+    /// How far a source subtask has come without checkpoints: handed out records under
+    /// at-most-once, had them acknowledged in full under acknowledgements.
     Reservation {
         /// The source's vertex.
         vertex: VertexId,
@@ -71,7 +72,7 @@ pub enum StoreValue {
     State(Box<TaskSnapshot>),
     /// A complete checkpoint.
     Metadata(CheckpointMetadata),
-    /// A source's reserved positions.
+    /// A source's positions: reserved ones, or acknowledged ones.
     Reservation(SourceState),
     /// An attempt.
     Attempt(AttemptId),

@@ -280,11 +280,11 @@ pub enum TraceEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Disturbance {
-    /// A completion or abort notice was lost.
+    /// A notice, or an acknowledgement between tasks, was lost.
     NoticeLost,
-    /// A completion or abort notice came long after it was sent.
+    /// A notice, or an acknowledgement between tasks, came long after it was sent.
     NoticeLate,
-    /// A completion or abort notice came twice.
+    /// A notice, or an acknowledgement between tasks, came twice.
     NoticeDoubled,
     /// The store took long.
     StoreSlow,

@@ -287,9 +287,14 @@ fn a_source_that_can_not_be_read_for_once_is_read_again() {
     assert_eq!(out.committed(), (0..1_000).collect::<Vec<u64>>());
 }
 
-fn at_most_once(folder: &std::path::Path, parallelism: usize, trip: Option<u64>) -> Job {
+fn without_checkpoints(
+    mechanism: Mechanism,
+    folder: &std::path::Path,
+    parallelism: usize,
+    trip: Option<u64>,
+) -> Job {
     let seen = Arc::new(AtomicU64::new(0));
-    let builder = JobBuilder::new("at-most-once", parallelism);
+    let builder = JobBuilder::new("without-checkpoints", parallelism);
     builder
         .source("numbers", Numbers::up_to(10_000))
         .map("trip", move |number| {
@@ -303,7 +308,13 @@ fn at_most_once(folder: &std::path::Path, parallelism: usize, trip: Option<u64>)
                 line.extend_from_slice(format!("{number}\n").as_bytes());
             }),
         );
-    let config = JobConfig { mechanism: Mechanism::None, reservation_records: 100, ..often() };
+    let config = JobConfig {
+        mechanism,
+        batch_records: 100,
+        reservation_records: 100,
+        unacknowledged_max: 400,
+        ..often()
+    };
     builder.build(config).unwrap()
 }
 
@@ -329,7 +340,7 @@ fn two_sinks_do_not_share_a_folder() {
 #[test]
 fn without_checkpoints_a_restart_reads_nothing_twice() {
     let folder = tempfile::tempdir().unwrap();
-    let job = at_most_once(folder.path(), 2, Some(4_000));
+    let job = without_checkpoints(Mechanism::None, folder.path(), 2, Some(4_000));
     let report = run_in(folder.path(), &job).unwrap();
     assert_eq!((report.restarts, report.checkpoints.count), (1, 0));
     let numbers = lines_in(&folder.path().join("out"));
@@ -339,15 +350,30 @@ fn without_checkpoints_a_restart_reads_nothing_twice() {
     let again = run_in(folder.path(), &job).unwrap();
     assert_eq!(again.records_in, 0, "the end is recorded");
     assert_eq!(lines_in(&folder.path().join("out")), numbers);
-    let wider = at_most_once(folder.path(), 4, None);
+    let wider = without_checkpoints(Mechanism::None, folder.path(), 4, None);
     let error = run_in(folder.path(), &wider).unwrap_err().to_string();
     assert!(error.contains("another parallelism"), "{error}");
 }
 
 #[test]
+fn rule_082_acknowledged_records_are_all_there_after_a_restart_and_the_end_is_recorded() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = without_checkpoints(Mechanism::Acks, folder.path(), 2, Some(4_000));
+    let report = run_in(folder.path(), &job).unwrap();
+    assert_eq!((report.restarts, report.checkpoints.count), (1, 0));
+    assert!(report.records_in < 14_000, "it goes on from what was acknowledged");
+    let numbers = lines_in(&folder.path().join("out"));
+    let distinct: std::collections::BTreeSet<_> = numbers.iter().collect();
+    assert_eq!(distinct.len(), 10_000, "a record was lost");
+    let again = run_in(folder.path(), &job).unwrap();
+    assert_eq!(again.records_in, 0, "the end is recorded");
+    assert_eq!(lines_in(&folder.path().join("out")), numbers);
+}
+
+#[test]
 fn first_positions_that_were_stored_in_part_are_not_taken_for_all() {
     let folder = tempfile::tempdir().unwrap();
-    let job = at_most_once(folder.path(), 3, None);
+    let job = without_checkpoints(Mechanism::None, folder.path(), 3, None);
     run_in(folder.path(), &job).unwrap();
     fs::remove_file(folder.path().join("store/reserved-v0-0")).unwrap();
     fs::remove_dir_all(folder.path().join("out")).unwrap();

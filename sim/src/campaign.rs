@@ -284,7 +284,7 @@ pub fn windows_of(mechanism: Mechanism, sink: SinkContract, claim: Claim) -> Vec
         windows.extend([Window::Snapshotting, Window::Restoring, Window::Ending]);
         windows.extend([Window::Collecting, Window::Recovering]);
         windows.push(Window::Aligning);
-    } else {
+    } else if mechanism == Mechanism::None {
         windows.push(Window::Reserving);
     }
     if sink == SinkContract::TwoPhase && claim.output.is_some() {

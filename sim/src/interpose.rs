@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use cofferdam::element::Element;
-use cofferdam::id::{AttemptId, ChannelIndex, CheckpointId, TaskId};
-use cofferdam::operator::sink::SinkRequest;
+use cofferdam::element::{Anchor, Element};
+use cofferdam::id::{AttemptId, ChannelIndex, CheckpointId, SplitId, TaskId};
+use cofferdam::message::ToPeer;
+use cofferdam::operator::sink::{SinkReply, SinkRequest};
 use cofferdam::storage::{
     StateHandle, StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue,
 };
@@ -27,16 +28,25 @@ pub enum Variant {
     TimersLeftOut,
     /// Older attempts are not refused: not by external systems, and not on channels.
     OldAttemptNotFenced,
+    /// A sink acknowledges records when it has written them, not when they are flushed.
+    AcknowledgeBeforeFlushed,
+    /// What comes of a record is not in its tree: the tree is done while a part is open.
+    TreeCutShort,
+    /// The position that is made durable is that behind what was read, acknowledged or not.
+    PositionBehindOpenReads,
 }
 
 impl Variant {
     /// Every variant.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 8] = [
         Self::BarrierNotAligned,
         Self::CommitAtSnapshot,
         Self::AcknowledgeBeforeStored,
         Self::TimersLeftOut,
         Self::OldAttemptNotFenced,
+        Self::AcknowledgeBeforeFlushed,
+        Self::TreeCutShort,
+        Self::PositionBehindOpenReads,
     ];
 }
 
@@ -48,6 +58,9 @@ impl fmt::Display for Variant {
             Self::AcknowledgeBeforeStored => "acknowledge-before-stored",
             Self::TimersLeftOut => "timers-left-out",
             Self::OldAttemptNotFenced => "old-attempt-not-fenced",
+            Self::AcknowledgeBeforeFlushed => "acknowledge-before-flushed",
+            Self::TreeCutShort => "tree-cut-short",
+            Self::PositionBehindOpenReads => "position-behind-open-reads",
         })
     }
 }
@@ -57,6 +70,11 @@ impl fmt::Display for Variant {
 pub struct Interposer {
     variant: Option<Variant>,
     alignments: BTreeMap<(TaskId, AttemptId), Alignment>,
+    /// The edges that the task at work has sent and that no word has named yet, for the variant
+    /// that leaves them out.
+    edges: u64,
+    /// Where each split was last asked to be read, for the variant that stores that.
+    cursors: BTreeMap<(TaskId, SplitId), Vec<u8>>,
 }
 
 /// The barriers that a task's channels have brought, for the variant that holds the first one back.
@@ -72,14 +90,16 @@ struct Alignment {
 pub enum Passed {
     /// To the outside.
     Out(TaskOutput),
-    /// Back to the task.
+    /// Back to the task, as an answer of the store.
     Stored(StoreReply),
+    /// Back to the task, as an answer of its sink.
+    Sunk(SinkReply),
 }
 
 impl Interposer {
     /// With no variant everything passes as it is.
     pub fn new(variant: Option<Variant>) -> Self {
-        Self { variant, alignments: BTreeMap::new() }
+        Self { variant, ..Self::default() }
     }
 
     /// Whether this variant is at work.
@@ -88,8 +108,17 @@ impl Interposer {
     }
 
     /// What becomes of an output.
-    pub fn output(&self, output: TaskOutput) -> SmallVec<[Passed; 1]> {
+    pub fn output(&mut self, task: TaskId, output: TaskOutput) -> SmallVec<[Passed; 1]> {
         match (self.variant, output) {
+            (Some(Variant::AcknowledgeBeforeFlushed), TaskOutput::Sink(SinkRequest::Flush(to))) => {
+                smallvec![
+                    Passed::Out(TaskOutput::Sink(SinkRequest::Flush(to))),
+                    Passed::Sunk(SinkReply::Flushed(to)),
+                ]
+            }
+            (Some(Variant::TreeCutShort | Variant::PositionBehindOpenReads), output) => {
+                smallvec![Passed::Out(self.acknowledging(task, output))]
+            }
             (Some(Variant::CommitAtSnapshot), TaskOutput::Sink(SinkRequest::Prepare(pending))) => {
                 smallvec![
                     Passed::Out(TaskOutput::Sink(SinkRequest::Prepare(pending))),
@@ -121,6 +150,43 @@ impl Interposer {
             }
             (_, output) => smallvec![Passed::Out(output)],
         }
+    }
+
+    /// An output of a task whose records are acknowledged.
+    fn acknowledging(&mut self, task: TaskId, mut output: TaskOutput) -> TaskOutput {
+        let cuts_short = self.is(Variant::TreeCutShort);
+        match &mut output {
+            TaskOutput::Send(_, Element::Batch(records)) if cuts_short => {
+                if let Some(Anchor { root, edge }) = records.anchor() {
+                    self.edges ^= edge;
+                    records.set_anchor(Anchor { root, edge: 0 });
+                }
+            }
+            TaskOutput::Tell(_, ToPeer::Acknowledged { edges, .. }) if cuts_short => {
+                *edges ^= std::mem::take(&mut self.edges);
+            }
+            TaskOutput::Read(request) => {
+                self.cursors.insert((task, request.split), request.cursor.clone());
+            }
+            TaskOutput::Store(StoreRequest::Put {
+                value: StoreValue::Reservation(state), ..
+            }) if !cuts_short => {
+                for split in &mut state.splits {
+                    if let Some(cursor) = self.cursors.get(&(task, split.split)) {
+                        split.cursor.clone_from(cursor);
+                    }
+                }
+            }
+            TaskOutput::Send(..)
+            | TaskOutput::Tell(..)
+            | TaskOutput::Store(_)
+            | TaskOutput::Block(_)
+            | TaskOutput::Unblock(_)
+            | TaskOutput::Report(_)
+            | TaskOutput::Sink(_)
+            | TaskOutput::Alarm(_) => {}
+        }
+        output
     }
 
     /// Which elements reach a task of `channels` inputs when one has been taken from a channel.

@@ -88,6 +88,7 @@ impl Link {
         origins: Origins,
     ) -> Result<u64, (Batch, Origins)> {
         if self.last_sent == now
+            && records.anchor().is_none()
             && let Some(InFlight { element: Element::Batch(last), origins: all, sequence, .. }) =
                 self.queue.back_mut()
             && last.len() + records.len() <= records_max

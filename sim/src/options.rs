@@ -181,6 +181,8 @@ impl Options {
             batch_records: self.batch_records_max as usize,
             reservation_records: self.batch_records_max as usize,
             channel_batches: self.channel_batches,
+            unacknowledged_max: 4 * self.batch_records_max as usize,
+            acknowledge_timeout: Duration::from_micros(self.checkpoint_timeout_us),
         }
     }
 }

@@ -359,6 +359,32 @@ fn without_checkpoints_some_records_are_lost_and_none_repeated() {
     }
 }
 
+const ACKNOWLEDGED: Case =
+    Case { mechanism: Mechanism::Acks, sink: SinkContract::Plain, ..COUNTING };
+
+#[test]
+fn rule_082_acknowledged_records_are_all_there_and_some_are_there_twice() {
+    assert_held(ACKNOWLEDGED);
+    let judgement = ACKNOWLEDGED.judge(1, None);
+    assert_eq!(judgement.output, Some(Verdict::Held));
+    assert!(judgement.duplicated > 0);
+}
+
+#[test]
+fn rule_082_an_acknowledgement_before_the_flush_is_caught() {
+    assert_caught(ACKNOWLEDGED, Variant::AcknowledgeBeforeFlushed, "output-delivery");
+}
+
+#[test]
+fn rule_082_a_tree_that_is_done_while_a_part_of_it_is_open_is_caught() {
+    assert_caught(ACKNOWLEDGED, Variant::TreeCutShort, "output-delivery");
+}
+
+#[test]
+fn rule_082_a_position_behind_what_is_not_acknowledged_is_caught() {
+    assert_caught(ACKNOWLEDGED, Variant::PositionBehindOpenReads, "output-delivery");
+}
+
 #[test]
 fn a_barrier_that_is_not_aligned_is_caught_at_the_border_and_in_the_cut() {
     assert_caught(ALARMS, Variant::BarrierNotAligned, "border");

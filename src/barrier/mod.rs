@@ -4,9 +4,11 @@
 //! order, what the task has to do about it. Notices of the coordinator that come before any barrier
 //! are the task's to remember (rule 8): a handler knows only what the channels have told it.
 
+mod acker;
 mod aligner;
 mod tracker;
 
+pub use acker::{Acker, EdgeIds};
 pub use aligner::Aligner;
 pub use tracker::Tracker;
 
@@ -36,7 +38,7 @@ pub enum BarrierHandler {
     Aligned(Aligner),
     /// Blocks nothing: at least once.
     Tracked(Tracker),
-    /// Takes no checkpoints, and answers nothing to anything: at most once.
+    /// Takes no checkpoints, and answers nothing to anything.
     Unchecked,
 }
 
@@ -44,7 +46,7 @@ impl BarrierHandler {
     /// The handler of `mechanism` over `channels` open channels, numbered from 0.
     pub fn new(mechanism: Mechanism, channels: usize) -> Self {
         match mechanism {
-            Mechanism::None => Self::Unchecked,
+            Mechanism::None | Mechanism::Acks => Self::Unchecked,
             Mechanism::Tracked => Self::Tracked(Tracker::new(channels)),
             Mechanism::Aligned => Self::Aligned(Aligner::new(channels)),
         }
@@ -165,6 +167,7 @@ mod tests {
         let start = BarrierAction::Start(checkpoint);
         let table = [
             (Mechanism::None, vec![]),
+            (Mechanism::Acks, vec![]),
             (Mechanism::Tracked, vec![start]),
             (
                 Mechanism::Aligned,

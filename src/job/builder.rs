@@ -468,7 +468,7 @@ fn check_mechanism(
     mechanism: Mechanism,
 ) -> Result<(), GraphError> {
     for (vertex, parts) in vertices {
-        if mechanism.takes_checkpoints()
+        if mechanism.replays()
             && parts.source.as_ref().is_some_and(|source| !source.source.is_replayable())
         {
             let uid = vertex.name.to_string();
@@ -482,7 +482,8 @@ fn check_mechanism(
             return Err(GraphError::NoTransactions(sink.uid.to_string()));
         }
         if !mechanism.takes_checkpoints() {
-            return Err(GraphError::NothingCommits(sink.uid.to_string()));
+            let uid = sink.uid.to_string();
+            return Err(GraphError::NothingCommits { uid, mechanism });
         }
     }
     Ok(())

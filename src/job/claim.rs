@@ -54,6 +54,12 @@ enum Arrival {
     Again,
     /// Each, and some again with other content: a state that had seen them already answered.
     AgainChanged,
+    /// Each, and some again, where no failure brings a state back.
+    Unrestored,
+    /// As that, with content that a state gave which failures empty.
+    Forgetful,
+    /// Some are missing: a state that failures empty owed them.
+    Withheld,
 }
 
 /// What a stream has been through on its way from the sources.
@@ -116,6 +122,7 @@ impl Job {
         match self.config.mechanism {
             Mechanism::None => Arrival::OnceOrNot,
             Mechanism::Tracked | Mechanism::Aligned => Arrival::Exact,
+            Mechanism::Acks => Arrival::Unrestored,
         }
     }
 
@@ -123,7 +130,7 @@ impl Job {
     /// channels a task has.
     fn cuts_at_merges(&self) -> bool {
         match self.config.mechanism {
-            Mechanism::None | Mechanism::Aligned => true,
+            Mechanism::None | Mechanism::Acks | Mechanism::Aligned => true,
             Mechanism::Tracked => false,
         }
     }
@@ -143,6 +150,11 @@ impl Job {
                      (rule 13)",
                 ),
             },
+            Mechanism::Acks => (
+                Level::None,
+                "records are acknowledged and state is not stored: after a failure it is empty, \
+                 and what was acknowledged is not replayed; checkpoints would lift it",
+            ),
             Mechanism::Aligned => {
                 (Level::ExactlyOnce, "aligned barriers cut exactly, and sources replay")
             }
@@ -196,6 +208,7 @@ impl Arrival {
             Self::OnceOrNot => Level::AtMostOnce,
             Self::Exact => Level::ExactlyOnce,
             Self::Again | Self::AgainChanged => Level::AtLeastOnce,
+            Self::Unrestored | Self::Forgetful | Self::Withheld => Level::None,
         }
     }
 }
@@ -227,6 +240,9 @@ impl Passed {
         let is_answered_again = self.arrival == Arrival::Again && traits.idempotent;
         let (state, arrival) = match self.arrival {
             Arrival::OnceOrNot | Arrival::Exact => return,
+            Arrival::Unrestored | Arrival::Forgetful | Arrival::Withheld => {
+                return self.through_unrestored(uid, traits, because);
+            }
             Arrival::Again if traits.absorbs => (Level::ExactlyOnce, Arrival::Exact),
             Arrival::Again if traits.idempotent => (Level::ExactlyOnce, Arrival::AgainChanged),
             Arrival::Again | Arrival::AgainChanged => (Level::AtLeastOnce, Arrival::AgainChanged),
@@ -253,6 +269,21 @@ impl Passed {
         self.arrival = arrival;
         because.push(state, reason);
     }
+
+    /// As [`Passed::through`], an operator whose state is gone after a failure.
+    fn through_unrestored(&mut self, uid: &str, traits: OperatorTraits, because: &mut Reasons) {
+        self.arrival = self.arrival.max(Arrival::Forgetful);
+        if !traits.answers {
+            self.arrival = Arrival::Withheld;
+            because.push(
+                Level::None,
+                format!(
+                    "'{uid}' gives rows that its state owes, and a failure takes state whose \
+                     records are acknowledged: such rows can be lost"
+                ),
+            );
+        }
+    }
 }
 
 /// What a reader sees of a sink that this stream ends in, and why.
@@ -263,10 +294,18 @@ fn sink_level(contract: SinkContract, passed: Passed) -> (Option<Level>, &'stati
         SinkContract::Plain if arrival == Arrival::OnceOrNot => {
             (Some(Level::AtMostOnce), "is plain, and nothing is written twice without replay")
         }
+        SinkContract::Plain | SinkContract::Idempotent if arrival == Arrival::Withheld => {
+            (Some(Level::None), "shows what an operator before it gives, and no more")
+        }
         SinkContract::Plain => (
             Some(Level::AtLeastOnce),
             "is plain: what was written before a failure is visible and is written again by the \
              replay; a two-phase or an idempotent sink would lift it",
+        ),
+        SinkContract::Idempotent if arrival == Arrival::Unrestored => (
+            Some(Level::AtLeastOnce),
+            "is idempotent: each of its rows is there, but a replay can put an old one in the place \
+             of a newer one",
         ),
         SinkContract::Idempotent if varies && arrival != Arrival::OnceOrNot => (
             Some(Level::AtLeastOnce),
@@ -284,6 +323,9 @@ fn sink_level(contract: SinkContract, passed: Passed) -> (Option<Level>, &'stati
                 "is two-phase: it shows what completed checkpoints cover, and in those records \
                  come again; an idempotent sink or a mechanism that cuts exactly would lift it",
             ),
+            Arrival::Unrestored | Arrival::Forgetful | Arrival::Withheld => {
+                (Some(Level::None), "is two-phase, and without checkpoints nothing commits")
+            }
             Arrival::OnceOrNot | Arrival::Exact => (
                 Some(arrival.level()),
                 "is two-phase: it shows exactly what completed checkpoints cover",

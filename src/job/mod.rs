@@ -14,9 +14,10 @@ use crate::operator::OperatorTraits;
 use crate::operator::route::Route;
 use crate::operator::sink::{ErasedSink, SinkMachine};
 use crate::operator::source::{
-    ErasedSource, SourceError, SourceMachine, WatermarkStrategy, assign_splits,
+    ErasedSource, Release, SourceError, SourceMachine, WatermarkStrategy, assign_splits,
 };
 use crate::operator::stage::Stage;
+use crate::operator::unacknowledged::Unacknowledged;
 use crate::state::RestoreError;
 use crate::state::key_group::{KeyGroupAssigner, KeyGroupCount};
 use crate::state::snapshot::{SourceState, TaskState};
@@ -113,7 +114,7 @@ pub enum GraphError {
     Cycle(#[from] Cycle),
     /// A guarantee that needs replay over a source that has none.
     #[error(
-        "{mechanism} checkpoints need a source that can be read again, and '{uid}' can not: \
+        "the mechanism {mechanism} needs a source that can be read again, and '{uid}' can not: \
          use at-most-once or another source"
     )]
     NotReplayable {
@@ -124,10 +125,15 @@ pub enum GraphError {
     },
     /// Transactions that nothing would ever commit.
     #[error(
-        "the two-phase sink '{0}' commits when a checkpoint completes, and at-most-once takes \
-         none: use a plain sink or a stronger guarantee"
+        "the two-phase sink '{uid}' commits when a checkpoint completes, and the mechanism \
+         {mechanism} takes none: use a plain sink or a stronger guarantee"
     )]
-    NothingCommits(String),
+    NothingCommits {
+        /// The sink.
+        uid: String,
+        /// The mechanism.
+        mechanism: Mechanism,
+    },
     /// A contract that the sink has no means to keep.
     #[error("the sink '{0}' says that it is two-phase: end the stream with transactional_sink")]
     NoTransactions(String),
@@ -223,14 +229,12 @@ impl Job {
         };
         let first = TransactionId { vertex, subtask: index, attempt, sequence: 0 };
         let config = &self.config;
-        let reserves = !config.mechanism.takes_checkpoints();
-        let records_max = if reserves { config.reservation_records } else { config.batch_records };
         let parts = TaskParts {
             mechanism: config.mechanism,
+            acknowledge_timeout: config.acknowledge_timeout,
             inputs: self.graph.inputs(task).len(),
             source: parts.source.as_ref().map(|parts| {
-                let watermarks = parts.watermarks.clone();
-                SourceMachine::new(source.unwrap_or_default(), watermarks, reserves, records_max)
+                self.source_machine(source.unwrap_or_default(), parts.watermarks.clone())
             }),
             sink: parts
                 .sink
@@ -241,6 +245,23 @@ impl Job {
             subtask,
         };
         Ok(Task::new(parts, finished))
+    }
+
+    fn source_machine(
+        &self,
+        state: SourceState,
+        watermarks: Option<WatermarkStrategy>,
+    ) -> SourceMachine {
+        let config = &self.config;
+        let (release, records_max) = match config.mechanism {
+            Mechanism::None => (Release::Reserved, config.reservation_records),
+            Mechanism::Tracked | Mechanism::Aligned => (Release::AtOnce, config.batch_records),
+            Mechanism::Acks => {
+                let kept = Unacknowledged::new(&state, config.unacknowledged_max);
+                (Release::Kept(kept), config.batch_records)
+            }
+        };
+        SourceMachine::new(state, watermarks, release, records_max)
     }
 
     fn subtask(&self, task: TaskId, attempt: AttemptId) -> Subtask {

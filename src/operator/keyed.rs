@@ -51,6 +51,12 @@ pub trait KeyedProcess: Clone + Send + 'static {
         false
     }
 
+    /// Whether all that comes of a record is emitted when the record is handled, each time it is,
+    /// whatever the state holds, and nothing by timers: then no row is owed by the state alone.
+    fn answers_each(&self) -> bool {
+        false
+    }
+
     /// Whether it may emit other records for the same state and input, as it does if it reads a
     /// clock, draws numbers, or depends on the order of a hash map.
     fn varies(&self) -> bool {
@@ -227,6 +233,7 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Operator for Keyed<P,
             stateful: true,
             idempotent: self.process.is_idempotent(),
             absorbs: self.process.absorbs_repeats(),
+            answers: self.process.answers_each(),
             varies: self.process.varies(),
         }
     }
@@ -296,5 +303,9 @@ where
 
     fn is_idempotent(&self) -> bool {
         self.idempotent
+    }
+
+    fn answers_each(&self) -> bool {
+        true
     }
 }

@@ -8,6 +8,7 @@ pub mod sink;
 pub mod source;
 pub mod stage;
 pub mod stateless;
+pub(crate) mod unacknowledged;
 
 use std::sync::Arc;
 
@@ -110,6 +111,8 @@ pub struct OperatorTraits {
     pub idempotent: bool,
     /// It is idempotent, and gives nothing for a record that it has processed before.
     pub absorbs: bool,
+    /// It keeps state, and gives all that comes of a record when it handles the record, each time.
+    pub answers: bool,
     /// Its output may differ between two runs over the same state and input: it reads a clock,
     /// draws numbers, or depends on the order of a hash map.
     pub varies: bool,

@@ -7,6 +7,9 @@
 //!   ^                            | records: emit, move the cursor      | durable: emit
 //!   +----------------------------+-------------------------------------+
 //! ```
+//! Where records are acknowledged, a read that is not acknowledged in time is asked for again, and
+//! how far everything is acknowledged is made durable meanwhile ([`Unacknowledged`]).
+//!
 //! Invariant: the cursor of a split moves exactly when the records before it are emitted, in one
 //! step that no barrier can come between (rule 77).
 
@@ -15,6 +18,7 @@ use std::marker::PhantomData;
 use crate::element::{Batch, Record};
 use crate::id::{SplitId, SubtaskIndex};
 use crate::message::TaskError;
+use crate::operator::unacknowledged::Unacknowledged;
 use crate::state::codec;
 use crate::state::snapshot::{SourceState, SplitState};
 use crate::time::EventTime;
@@ -238,8 +242,19 @@ pub struct SourceMachine {
     turn: usize,
     watermarks: Option<WatermarkStrategy>,
     watermark: EventTime,
-    reserves: bool,
+    release: Release,
     records_max: usize,
+}
+
+/// What has to happen to a record that was read beside its being emitted.
+#[derive(Clone)]
+pub(crate) enum Release {
+    /// Nothing.
+    AtOnce,
+    /// Its position is made durable before.
+    Reserved,
+    /// Its position is kept until it is acknowledged.
+    Kept(Unacknowledged),
 }
 
 #[derive(Clone)]
@@ -260,17 +275,22 @@ enum SourcePhase {
 /// What a source machine wants done next.
 pub(crate) enum SourceStep {
     Read(ReadRequest),
-    Reserve(SourceState),
-    Emit(Batch),
+    /// Make these positions durable.
+    Store(SourceState),
+    Emit {
+        records: Batch,
+        /// The number of the read, where it is to be acknowledged.
+        read: Option<u64>,
+    },
     End,
 }
 
 impl SourceMachine {
-    /// Begins at `state`. With `reserves`, positions are made durable before records are emitted.
+    /// Begins at `state`.
     pub(crate) fn new(
         state: SourceState,
         watermarks: Option<WatermarkStrategy>,
-        reserves: bool,
+        release: Release,
         records_max: usize,
     ) -> Self {
         let splits = state.splits.into_iter().map(|state| SplitProgress {
@@ -284,7 +304,7 @@ impl SourceMachine {
             turn: 0,
             watermarks,
             watermark: EventTime::MIN,
-            reserves,
+            release,
             records_max,
         }
     }
@@ -308,20 +328,39 @@ impl SourceMachine {
             SourcePhase::AwaitingRead
             | SourcePhase::AwaitingReservation { .. }
             | SourcePhase::Ended => None,
-            SourcePhase::Idle => match self.next_split() {
-                Some(split) => {
+            SourcePhase::Idle => match self.next_read() {
+                Some(request) => {
                     self.phase = SourcePhase::AwaitingRead;
-                    Some(SourceStep::Read(ReadRequest {
-                        split: split.split,
-                        cursor: split.cursor,
-                        records_max: self.records_max,
-                    }))
+                    Some(SourceStep::Read(request))
                 }
-                None => {
+                None if self.may_end() => {
                     self.phase = SourcePhase::Ended;
                     Some(SourceStep::End)
                 }
+                None => None,
             },
+        }
+    }
+
+    /// The positions to make durable beside all else.
+    pub(crate) fn position_to_store(&mut self) -> Option<SourceStep> {
+        match &mut self.release {
+            Release::AtOnce | Release::Reserved => None,
+            Release::Kept(kept) => kept.position_to_store().map(SourceStep::Store),
+        }
+    }
+
+    /// The tree of a read is done.
+    pub(crate) fn acknowledge(&mut self, read: u64) {
+        if let Release::Kept(kept) = &mut self.release {
+            kept.acknowledge(read);
+        }
+    }
+
+    /// The tree of a read was not done in time.
+    pub(crate) fn time_out(&mut self, read: u64) {
+        if let Release::Kept(kept) = &mut self.release {
+            kept.time_out(read);
         }
     }
 
@@ -338,12 +377,25 @@ impl SourceMachine {
             return Ok(None);
         };
         self.phase = SourcePhase::Idle;
+        if let Release::Kept(kept) = &mut self.release
+            && kept.is_repeating()
+        {
+            return match reply.outcome {
+                ReadOutcome::Failed(error) => Err(error),
+                ReadOutcome::Nothing => kept.give_nothing(false).map(|()| None),
+                ReadOutcome::End => kept.give_nothing(true).map(|()| None),
+                ReadOutcome::Records { records, cursor } => {
+                    let read = Some(kept.add_again(cursor, records.len() as u64));
+                    Ok(Some(SourceStep::Emit { records, read }))
+                }
+            };
+        }
         match reply.outcome {
             ReadOutcome::Failed(error) => return Err(error),
             ReadOutcome::Nothing => {}
             ReadOutcome::End => split.ended = true,
             ReadOutcome::Records { records, cursor } => {
-                split.state.cursor = cursor;
+                let from = std::mem::replace(&mut split.state.cursor, cursor);
                 split.state.records += records.len() as u64;
                 if let Some(strategy) = &self.watermarks
                     && let Some(latest) = strategy.times.latest(&records)
@@ -351,21 +403,33 @@ impl SourceMachine {
                     let behind = latest.saturating_add(-1 - strategy.disorder_ms);
                     split.watermark = split.watermark.max(behind);
                 }
-                if self.reserves {
-                    let reserved = self.state();
-                    self.phase = SourcePhase::AwaitingReservation { records };
-                    return Ok(Some(SourceStep::Reserve(reserved)));
-                }
-                return Ok(Some(SourceStep::Emit(records)));
+                let read = match &mut self.release {
+                    Release::AtOnce => None,
+                    Release::Reserved => {
+                        self.phase = SourcePhase::AwaitingReservation { records };
+                        return Ok(Some(SourceStep::Store(self.state())));
+                    }
+                    Release::Kept(kept) => {
+                        let count = records.len() as u64;
+                        Some(kept.add(reply.split, from, &split.state.cursor, count))
+                    }
+                };
+                return Ok(Some(SourceStep::Emit { records, read }));
             }
         }
         Ok(None)
     }
 
-    /// The reservation is durable: the records may be emitted.
-    pub(crate) fn handle_reserved(&mut self) -> Option<SourceStep> {
+    /// The positions are durable: records that waited for that may be emitted.
+    pub(crate) fn handle_stored(&mut self) -> Option<SourceStep> {
+        if let Release::Kept(kept) = &mut self.release {
+            kept.handle_stored();
+            return None;
+        }
         match std::mem::replace(&mut self.phase, SourcePhase::Idle) {
-            SourcePhase::AwaitingReservation { records } => Some(SourceStep::Emit(records)),
+            SourcePhase::AwaitingReservation { records } => {
+                Some(SourceStep::Emit { records, read: None })
+            }
             other @ (SourcePhase::Idle | SourcePhase::AwaitingRead | SourcePhase::Ended) => {
                 self.phase = other;
                 None
@@ -382,6 +446,28 @@ impl SourceMachine {
             self.watermark = lowest;
             lowest
         })
+    }
+
+    /// What is to be read again goes first.
+    fn next_read(&mut self) -> Option<ReadRequest> {
+        if let Release::Kept(kept) = &mut self.release {
+            if let Some(request) = kept.repeat() {
+                return Some(request);
+            }
+            if kept.is_full() {
+                return None;
+            }
+        }
+        let SplitState { split, cursor, .. } = self.next_split()?;
+        Some(ReadRequest { split, cursor, records_max: self.records_max })
+    }
+
+    fn may_end(&self) -> bool {
+        let is_settled = match &self.release {
+            Release::AtOnce | Release::Reserved => true,
+            Release::Kept(kept) => kept.is_settled(),
+        };
+        is_settled && self.splits.iter().all(|split| split.ended)
     }
 
     /// The splits take turns, so that their event times advance together.

@@ -24,20 +24,20 @@ impl Crew {
     pub(super) fn start(
         count: usize,
         elements_max: usize,
-        office: impl Fn(usize) -> Office,
+        office: impl Fn(usize, Roster) -> Office,
     ) -> Self {
         let roster: Roster = Arc::new(OnceLock::new());
         let mut crew = Self { workers: Vec::new(), threads: Vec::new(), writer: None };
         for index in 0..count {
             let (mail, received) = mpsc::channel();
             let exchange = Exchange::new(count, elements_max);
-            let worker = Worker::new(office(index), received, roster.clone(), exchange);
+            let worker = Worker::new(office(index, roster.clone()), received, exchange);
             let handle = spawn(format!("worker-{index}"), move || worker.run());
             crew.workers.push(WorkerAddress { mail, thread: handle.thread().clone() });
             crew.threads.push(handle);
         }
-        let threads = crew.threads.iter().map(|handle| handle.thread().clone()).collect();
-        roster.set(threads).expect("it is set here only");
+        let is_first = roster.set(crew.workers.clone()).is_ok();
+        assert!(is_first, "it is set here only");
         crew
     }
 

@@ -82,8 +82,13 @@ pub(super) fn reserved(job: &Job, store: &dyn CheckpointStore) -> Result<Vec<Tas
     Ok(starts)
 }
 
-/// Puts the tasks together and shares them out: subtask i of every vertex to worker i modulo their
-/// number, so that forward edges stay inside a worker.
+/// The worker of every task: subtask i of every vertex is hosted by worker i modulo their number, so
+/// that forward edges stay inside a worker.
+pub(super) fn homes(graph: &PhysicalGraph, workers: usize) -> Vec<usize> {
+    graph.tasks().map(|task| graph.place_of(task).1.index() % workers).collect()
+}
+
+/// Puts the tasks together and shares them out.
 pub(super) fn load(
     job: &Job,
     attempt: AttemptId,
@@ -92,7 +97,8 @@ pub(super) fn load(
 ) -> Result<Vec<Cargo>, Refusal> {
     let mut cargo: Vec<Cargo> = std::iter::repeat_with(Cargo::default).take(workers).collect();
     let graph = job.graph();
-    let worker_of = |task| graph.place_of(task).1.index() % workers;
+    let homes = homes(graph, workers);
+    let worker_of = |task: TaskId| homes[task.index()];
     let mut inlets: Vec<Vec<Inlet>> = graph.tasks().map(|_| Vec::new()).collect();
     let mut ports: Vec<Vec<Port>> = graph.tasks().map(|_| Vec::new()).collect();
     for channel in graph.channels() {

@@ -14,7 +14,7 @@ use std::sync::mpsc::Sender;
 use std::thread::Thread;
 
 use crate::id::{AttemptId, TaskId};
-use crate::message::{TaskMessage, ToTask};
+use crate::message::{TaskMessage, ToPeer, ToTask};
 use crate::runtime::slot::Slot;
 use crate::storage::StoreReply;
 
@@ -26,6 +26,8 @@ pub(super) enum ToWorker {
     Cancel(AttemptId),
     /// The coordinator has something to say to a task.
     Message { attempt: AttemptId, task: TaskId, message: ToTask },
+    /// A task of the attempt has something to say to another.
+    Told { attempt: AttemptId, task: TaskId, message: ToPeer },
     /// The store has answered a task.
     Stored { attempt: AttemptId, task: TaskId, reply: StoreReply },
     /// End.

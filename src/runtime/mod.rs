@@ -77,8 +77,12 @@ pub fn run(job: &Job, options: RunOptions) -> Result<RunReport, RunError> {
     let counters = Arc::new(Counters::default());
     let throttle = Arc::new(Throttle::new(options.records_per_second));
     let elements_max = deploy::elements_max(job);
-    let mut crew = Crew::start(options.workers.max(1), elements_max, |worker| Office {
+    let workers = options.workers.max(1);
+    let homes = Arc::new(deploy::homes(job.graph(), workers));
+    let mut crew = Crew::start(workers, elements_max, |worker, roster| Office {
         worker,
+        roster,
+        homes: homes.clone(),
         coordinator: to_coordinator.clone(),
         writer: writer.clone(),
         throttle: throttle.clone(),

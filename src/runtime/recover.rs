@@ -69,7 +69,11 @@ fn begin_at(
     path: &Path,
 ) -> Result<CheckpointMetadata, RunError> {
     if !job.config().mechanism.takes_checkpoints() {
-        let text = format!("{}: at-most-once starts from no checkpoint", path.display());
+        let text = format!(
+            "{}: the mechanism {} starts from no checkpoint",
+            path.display(),
+            job.config().mechanism
+        );
         return Err(RunError::Restore(text));
     }
     let Some((folder, checkpoint)) = split_checkpoint_path(path).filter(|_| path.is_dir()) else {

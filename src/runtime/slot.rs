@@ -10,13 +10,14 @@ use std::time::{Duration, Instant};
 use crate::drive::{TaskDriver, drain};
 use crate::element::Element;
 use crate::id::{AttemptId, ChannelIndex, OutletIndex, TaskId};
-use crate::message::{FromTask, TaskError, TaskMessage};
+use crate::message::{FromTask, TaskError, TaskMessage, ToPeer};
 use crate::operator::sink::{ErasedSink, SinkPlace, SinkReply, SinkRequest};
 use crate::operator::source::{ErasedSource, ReadOutcome, ReadReply, ReadRequest};
 use crate::runtime::channel::{Exchange, Inlet, Port};
 use crate::runtime::guard;
-use crate::runtime::mail::ToCoordinator;
+use crate::runtime::mail::{ToCoordinator, ToWorker, WorkerAddress};
 use crate::runtime::throttle::Throttle;
+use crate::runtime::worker::Roster;
 use crate::runtime::writer::{Asker, WriteOrder};
 use crate::storage::StoreRequest;
 use crate::task::{Phase, Task};
@@ -24,10 +25,20 @@ use crate::task::{Phase, Task};
 /// What the tasks of a worker share with the rest of the run.
 pub(super) struct Office {
     pub(super) worker: usize,
+    pub(super) roster: Roster,
+    /// The worker of every task.
+    pub(super) homes: Arc<Vec<usize>>,
     pub(super) coordinator: Sender<ToCoordinator>,
     pub(super) writer: Sender<WriteOrder>,
     pub(super) throttle: Arc<Throttle>,
     pub(super) counters: Arc<Counters>,
+}
+
+impl Office {
+    /// Another worker, or this one.
+    pub(super) fn colleague(&self, worker: usize) -> &WorkerAddress {
+        &self.roster.get().expect("no task is deployed before all workers run")[worker]
+    }
 }
 
 /// Records over all tasks and attempts.
@@ -66,6 +77,8 @@ pub(super) struct Hands {
     read: Option<ReadRequest>,
     /// The read is not to be made before.
     read_at: Option<Instant>,
+    /// When the task's alarm rings.
+    alarm_at: Option<Instant>,
     sink_replies: VecDeque<SinkReply>,
     /// What could not be carried out: nothing that follows is.
     failure: Option<TaskError>,
@@ -82,7 +95,8 @@ impl Slot {
 
     /// When there will be something to do although nobody gives anything.
     pub(super) fn wake_at(&self) -> Option<Instant> {
-        self.hands.read_at.filter(|_| self.may_take_input())
+        let read_at = self.hands.read_at.filter(|_| self.may_take_input());
+        read_at.into_iter().chain(self.hands.alarm_at).min()
     }
 
     /// Opens the sink and carries out what the task asked for when it was put together.
@@ -106,6 +120,10 @@ impl Slot {
     /// Sends what waits, then reads the source once or takes some elements. Whether anything moved.
     pub(super) fn step(&mut self, around: &mut Surroundings<'_>) -> bool {
         let mut moved = self.hands.send_waiting(around.exchange);
+        if self.hands.alarm_at.take_if(|at| *at <= Instant::now()).is_some() {
+            self.tell(around, Task::handle_alarm);
+            moved = true;
+        }
         if self.may_take_input() && self.read(around) {
             return true;
         }
@@ -206,6 +224,7 @@ impl Hands {
             is_congested: false,
             read: None,
             read_at: None,
+            alarm_at: None,
             sink_replies: VecDeque::new(),
             failure: None,
         }
@@ -313,6 +332,18 @@ impl TaskDriver for Driver<'_, '_> {
 
     fn read(&mut self, request: ReadRequest) {
         self.hands.read = Some(request);
+    }
+
+    fn tell(&mut self, to: TaskId, message: ToPeer) {
+        if self.hands.failure.is_none() {
+            let Office { homes, .. } = self.around.office;
+            let home = self.around.office.colleague(homes[to.index()]);
+            home.send(ToWorker::Told { attempt: self.attempt, task: to, message });
+        }
+    }
+
+    fn alarm(&mut self, after: Duration) {
+        self.hands.alarm_at = Some(Instant::now() + after);
     }
 
     fn sink(&mut self, request: SinkRequest) {

@@ -2,22 +2,21 @@
 
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::sync::{Arc, OnceLock};
-use std::thread::{self, Thread};
+use std::thread;
 use std::time::Instant;
 
 use crate::id::{AttemptId, TaskId};
 use crate::runtime::channel::Exchange;
-use crate::runtime::mail::{ToCoordinator, ToWorker};
+use crate::runtime::mail::{ToCoordinator, ToWorker, WorkerAddress};
 use crate::runtime::slot::{Office, Slot, Surroundings};
 use crate::task::Task;
 
-/// The threads of all workers, known once all of them have been started.
-pub(super) type Roster = Arc<OnceLock<Vec<Thread>>>;
+/// The addresses of all workers, known once all of them have been started.
+pub(super) type Roster = Arc<OnceLock<Vec<WorkerAddress>>>;
 
 pub(super) struct Worker {
     office: Office,
     mail: Receiver<ToWorker>,
-    roster: Roster,
     exchange: Exchange,
     attempt: Option<AttemptId>,
     /// By task.
@@ -25,13 +24,8 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn new(
-        office: Office,
-        mail: Receiver<ToWorker>,
-        roster: Roster,
-        exchange: Exchange,
-    ) -> Self {
-        Self { office, mail, roster, exchange, attempt: None, slots: Vec::new() }
+    pub(super) fn new(office: Office, mail: Receiver<ToWorker>, exchange: Exchange) -> Self {
+        Self { office, mail, exchange, attempt: None, slots: Vec::new() }
     }
 
     /// Works until it is told to quit.
@@ -63,6 +57,9 @@ impl Worker {
                 Ok(ToWorker::Cancel(attempt)) => self.cancel(attempt),
                 Ok(ToWorker::Message { attempt, task, message }) => {
                     self.tell(attempt, task, |task| task.handle_message(message));
+                }
+                Ok(ToWorker::Told { attempt, task, message }) => {
+                    self.tell(attempt, task, |task| task.handle_peer(message));
                 }
                 Ok(ToWorker::Stored { attempt, task, reply }) => {
                     self.tell(attempt, task, |task| task.handle_stored(reply));
@@ -104,12 +101,11 @@ impl Worker {
 
     fn wake_others(&mut self) {
         for worker in self.exchange.take_given() {
-            let threads = self.roster.get().expect("no task is deployed before all workers run");
-            threads[worker].unpark();
+            self.office.colleague(worker).thread.unpark();
         }
     }
 
-    /// Parks until somebody gives something (see `mail`), or a source may be read again.
+    /// Parks until somebody gives something (see `mail`), or a task has asked to be woken.
     fn rest(&self) {
         match self.slots.iter().filter_map(Slot::wake_at).min() {
             Some(at) => thread::park_timeout(at.saturating_duration_since(Instant::now())),

@@ -15,17 +15,19 @@
 //! Invariants: between the barrier that a task sends on and its snapshot stands no record (rule 2);
 //! no checkpoint is acknowledged before the store and the sink have confirmed their part.
 
+mod acks;
 mod gate;
 mod outlet;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use crate::barrier::{BarrierAction, BarrierHandler};
-use crate::element::{Batch, Element};
+use crate::element::{Anchor, Batch, Element};
 use crate::graph::Subtask;
 use crate::guarantee::Mechanism;
 use crate::id::{AttemptId, ChannelIndex, CheckpointId, OutletIndex, TaskId};
-use crate::message::{AbortReason, FromTask, TaskError, ToTask};
+use crate::message::{AbortReason, FromTask, TaskError, ToPeer, ToTask};
 use crate::operator::sink::{SinkMachine, SinkReply, SinkRequest};
 use crate::operator::source::{ReadReply, ReadRequest, SourceMachine, SourceStep};
 use crate::operator::stage::Stage;
@@ -33,6 +35,7 @@ use crate::state::snapshot::TaskSnapshot;
 use crate::storage::{StateHandle, StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue};
 use crate::time::EventTime;
 
+use acks::Acks;
 pub(crate) use gate::Gate;
 pub(crate) use outlet::Outlet;
 
@@ -48,6 +51,8 @@ pub struct Task {
     stage: Box<dyn Stage>,
     sink: Option<SinkMachine>,
     outlet: Outlet,
+    /// If records are acknowledged.
+    acks: Option<Acks>,
     /// The highest checkpoint that was started or aborted here: older ones are out of order (rule
     /// 9).
     latest: Option<CheckpointId>,
@@ -76,6 +81,10 @@ pub enum TaskOutput {
     Read(ReadRequest),
     /// Ask the sink's external system; replies go to [`Task::handle_sink`].
     Sink(SinkRequest),
+    /// Tell another task of the attempt, or this one: [`Task::handle_peer`].
+    Tell(TaskId, ToPeer),
+    /// Call [`Task::handle_alarm`] after this time.
+    Alarm(Duration),
 }
 
 /// What a task awaits.
@@ -119,7 +128,20 @@ impl Task {
     /// Puts a task together. `finished`: it was restored from a checkpoint that covers the end of
     /// its data.
     pub(crate) fn new(parts: TaskParts, finished: bool) -> Self {
-        let TaskParts { subtask, mechanism, inputs, source, stage, mut sink, outlet } = parts;
+        let TaskParts {
+            subtask,
+            mechanism,
+            acknowledge_timeout,
+            inputs,
+            source,
+            stage,
+            mut sink,
+            outlet,
+        } = parts;
+        let acks = match mechanism {
+            Mechanism::Acks => Some(Acks::new(&subtask, acknowledge_timeout)),
+            Mechanism::None | Mechanism::Tracked | Mechanism::Aligned => None,
+        };
         let recovery = sink.as_mut().map(SinkMachine::recover).unwrap_or_default();
         let mut task = Self {
             subtask,
@@ -131,6 +153,7 @@ impl Task {
             stage,
             sink,
             outlet,
+            acks,
             latest: None,
             aborted: BTreeSet::new(),
             snapshots: BTreeMap::new(),
@@ -228,12 +251,19 @@ impl Task {
     /// half full batch does not wait.
     pub fn flush(&mut self) {
         self.outlet.flush(&mut self.outputs);
+        if self.acks.as_mut().is_some_and(Acks::begin_flush) {
+            self.outputs.push_back(TaskOutput::Sink(SinkRequest::Flush(None)));
+        }
     }
 
     /// Has the operators handle records, from wherever they come, and sends on what they emit.
     pub fn process(&mut self, records: Batch) {
+        let anchor = records.anchor();
         let out = self.stage.process(records);
-        self.send_on(out);
+        match anchor {
+            Some(anchor) => self.send_on_anchored(out, anchor),
+            None => self.send_on(out),
+        }
     }
 
     /// An element has come on a channel.
@@ -279,6 +309,29 @@ impl Task {
         }
     }
 
+    /// Another task says something.
+    pub fn handle_peer(&mut self, message: ToPeer) {
+        match message {
+            ToPeer::Acknowledged { root, edges } => {
+                let done = self.acks.as_mut().and_then(|acks| acks.hear(root, edges));
+                if let (Some(read), Some(source)) = (done, &mut self.source) {
+                    source.acknowledge(read);
+                    self.pull();
+                }
+            }
+        }
+    }
+
+    /// The time is over that was asked for.
+    pub fn handle_alarm(&mut self) {
+        let timed_out = self.acks.as_mut().map(Acks::ring).unwrap_or_default();
+        if let Some(source) = &mut self.source {
+            timed_out.into_iter().for_each(|read| source.time_out(read));
+        }
+        self.pull();
+        self.outputs.extend(self.acks.as_mut().and_then(Acks::alarm));
+    }
+
     /// The source was read.
     pub fn handle_read(&mut self, reply: ReadReply) {
         let Some(source) = &mut self.source else { return };
@@ -313,15 +366,15 @@ impl Task {
                 }
             }
             (StoreKey::Reservation { .. }, StoreOutcome::Stored(_)) => {
-                if let Some(step) = self.source.as_mut().and_then(SourceMachine::handle_reserved) {
+                if let Some(step) = self.source.as_mut().and_then(SourceMachine::handle_stored) {
                     self.take_step(step);
-                    self.pull();
                 }
+                self.pull();
             }
             (
                 StoreKey::Reservation { .. },
                 StoreOutcome::Failed(error) | StoreOutcome::Unknown(error),
-            ) => self.fail(TaskError::External(format!("positions were not reserved: {error}"))),
+            ) => self.fail(TaskError::External(format!("positions were not stored: {error}"))),
             (StoreKey::Metadata(_) | StoreKey::Attempt, _) => {
                 unreachable!("a task stores its state and its reservations only")
             }
@@ -332,7 +385,9 @@ impl Task {
     pub fn handle_sink(&mut self, reply: SinkReply) {
         match reply {
             SinkReply::Flushed(None) => {
-                if self.phase == Phase::AwaitingLastFlush {
+                if let Some(acks) = self.acks.as_mut().filter(|acks| acks.is_flushing()) {
+                    self.outputs.extend(acks.end_flush());
+                } else if self.phase == Phase::AwaitingLastFlush {
                     self.finish();
                 }
             }
@@ -381,7 +436,8 @@ impl Task {
     /// Lets the source go on until it awaits something.
     fn pull(&mut self) {
         while self.phase == Phase::AwaitingRecords
-            && let Some(step) = self.source.as_mut().and_then(SourceMachine::step)
+            && let Some(source) = &mut self.source
+            && let Some(step) = source.position_to_store().or_else(|| source.step())
         {
             self.take_step(step);
         }
@@ -390,13 +446,17 @@ impl Task {
     fn take_step(&mut self, step: SourceStep) {
         match step {
             SourceStep::Read(request) => self.outputs.push_back(TaskOutput::Read(request)),
-            SourceStep::Reserve(state) => {
+            SourceStep::Store(state) => {
                 let (vertex, subtask) = (self.subtask.vertex, self.subtask.index);
                 let key = StoreKey::Reservation { vertex, subtask };
                 let value = StoreValue::Reservation(state);
                 self.outputs.push_back(TaskOutput::Store(StoreRequest::Put { key, value }));
             }
-            SourceStep::Emit(records) => {
+            SourceStep::Emit { mut records, read } => {
+                if let (Some(read), Some(acks)) = (read, &mut self.acks) {
+                    records.set_anchor(acks.begin(read));
+                    self.outputs.extend(acks.alarm());
+                }
                 self.process(records);
                 let source = self.source.as_mut().expect("only a source emits");
                 if let Some(watermark) = source.advance_watermark() {
@@ -415,6 +475,24 @@ impl Task {
             Some(sink) => self.outputs.push_back(TaskOutput::Sink(sink.write(records))),
             None => self.outlet.send(records, &mut self.outputs),
         }
+    }
+
+    /// Sends on what came of a batch in the batch's tree, and acknowledges the batch: at once, or
+    /// when its rows are flushed.
+    fn send_on_anchored(&mut self, out: Batch, handled: Anchor) {
+        let acks = self.acks.as_mut().expect("only acknowledged records have a place in a tree");
+        if self.sink.is_some() && !out.is_empty() {
+            acks.keep_until_flushed(handled);
+            self.send_on(out);
+            return;
+        }
+        let first = self.outputs.len();
+        if !out.is_empty() {
+            self.outlet.send(out, &mut self.outputs);
+            self.outlet.flush(&mut self.outputs);
+        }
+        let word = acks.hand_on(handled, self.outputs.range_mut(first..));
+        self.outputs.push_back(word);
     }
 
     fn advance_watermark(&mut self, watermark: EventTime) {
@@ -611,6 +689,7 @@ impl Awaits {
 pub(crate) struct TaskParts {
     pub(crate) subtask: Subtask,
     pub(crate) mechanism: Mechanism,
+    pub(crate) acknowledge_timeout: Duration,
     pub(crate) inputs: usize,
     pub(crate) source: Option<SourceMachine>,
     pub(crate) stage: Box<dyn Stage>,

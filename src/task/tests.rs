@@ -310,6 +310,90 @@ fn at_most_once_hands_records_out_when_their_positions_are_durable() {
     assert_eq!(task.reply(key, stored), ["out0: [0, 1]", "read"]);
 }
 
+/// A source task and the sink task behind it.
+fn acknowledged() -> (Probe, Probe) {
+    let job = source(Mechanism::Acks);
+    (Probe::fresh(&job, SOURCE), Probe::fresh(&job, SOURCE + 1))
+}
+
+const WORD: &str = "tell t0: read 0 of t0";
+
+#[test]
+fn rule_082_a_read_is_done_when_what_came_of_it_is_written_and_flushed() {
+    let (mut source, mut sink) = acknowledged();
+    assert_eq!(source.read(&[0, 1]), ["alarm in 30s", "out0: [0, 1]", WORD, "read"]);
+    let (batch, word) = (source.sent(), source.told());
+    assert_eq!(source.peer(word), [""; 0], "what it has sent is open");
+    assert_eq!(sink.element(0, Element::Batch(batch)), ["write [0, 1]", "flush"]);
+    assert_eq!(sink.sink(SinkReply::Flushed(None)), [WORD]);
+    assert_eq!(source.peer(sink.told()), ["put reserved-v0-0"]);
+}
+
+#[test]
+fn rule_082_one_flush_at_a_time_stands_for_all_that_was_written_before_it() {
+    let (mut source, mut sink) = acknowledged();
+    source.read(&[0]);
+    let [first, second, third] = [(); 3].map(|()| source.sent());
+    assert_eq!(sink.element(0, Element::Batch(first)), ["write [0]", "flush"]);
+    assert_eq!(sink.element(0, Element::Batch(second)), ["write [0]"]);
+    assert_eq!(sink.element(0, Element::Batch(third)), ["write [0]"]);
+    assert_eq!(sink.sink(SinkReply::Flushed(None)), [WORD]);
+    sink.task.flush();
+    assert_eq!(sink.said(), ["flush"]);
+    assert_eq!(sink.sink(SinkReply::Flushed(None)), [WORD, WORD]);
+}
+
+#[test]
+fn rule_082_what_is_not_acknowledged_in_time_is_read_again_by_the_same_source() {
+    let (mut source, _) = acknowledged();
+    source.read(&[0, 1]);
+    let late = source.told();
+    let begin = source.first.clone();
+    assert_eq!(begin, ["running", "read"]);
+    for _ in 0..2 {
+        source.task.handle_alarm();
+    }
+    assert_eq!(source.said(), ["alarm in 30s"], "nothing is open any more after the second");
+    assert_eq!(source.end_of_split(), ["read"]);
+    let TaskOutput::Read(request) = source.last.remove(0) else { panic!("it reads") };
+    assert_eq!(request.records_max, 2);
+    assert_eq!(source.read(&[0, 1]), ["alarm in 30s", "out0: [0, 1]", "tell t0: read 1 of t0"]);
+    assert_eq!(source.peer(late), [""; 0]);
+}
+
+#[test]
+fn rule_082_a_source_ends_when_everything_is_acknowledged_and_that_is_durable() {
+    let (mut source, mut sink) = acknowledged();
+    source.read(&[0, 1]);
+    let (batch, word) = (source.sent(), source.told());
+    assert_eq!(source.end_of_split(), [""; 0]);
+    source.peer(word);
+    sink.element(0, Element::Batch(batch));
+    sink.sink(SinkReply::Flushed(None));
+    assert_eq!(source.peer(sink.told()), ["put reserved-v0-0"]);
+    let key = source.reservation_key();
+    let stored = StoreOutcome::Stored(StateHandle::of(key, &[]));
+    assert_eq!(
+        source.reply(key, stored),
+        ["out0: end of data", "out0: end of partition", "finished"]
+    );
+}
+
+#[test]
+fn rule_082_each_record_of_a_batch_that_is_split_waits_for_the_last_one() {
+    let (mut source, mut sink) = acknowledged();
+    source.read(&[0, 1]);
+    let (batch, word) = (source.sent(), source.told());
+    source.peer(word);
+    let [first, second] = <[Batch; 2]>::try_from(batch.split()).expect("it holds two records");
+    sink.element(0, Element::Batch(first));
+    sink.sink(SinkReply::Flushed(None));
+    assert_eq!(source.peer(sink.told()), [""; 0]);
+    sink.element(0, Element::Batch(second));
+    sink.sink(SinkReply::Flushed(None));
+    assert_eq!(source.peer(sink.told()), ["put reserved-v0-0"]);
+}
+
 #[test]
 fn at_most_once_a_reservation_that_is_not_durable_fails_the_task() {
     let text = String::from("disk full");
@@ -317,7 +401,7 @@ fn at_most_once_a_reservation_that_is_not_durable_fails_the_task() {
         let mut task = Probe::fresh(&source(Mechanism::None), SOURCE);
         task.read(&[0, 1]);
         let key = task.reservation_key();
-        assert_eq!(task.reply(key, outcome), ["failed: positions were not reserved: disk full"]);
+        assert_eq!(task.reply(key, outcome), ["failed: positions were not stored: disk full"]);
         assert_eq!(task.read(&[2]), [""; 0], "a dead task hands nothing out");
     }
 }
@@ -329,6 +413,8 @@ struct Probe {
     first: Vec<String>,
     /// The last snapshot that it put into the store.
     snapshot: Option<TaskSnapshot>,
+    /// What it asked for last.
+    last: Vec<TaskOutput>,
 }
 
 impl Probe {
@@ -354,13 +440,15 @@ impl Probe {
     fn start(job: &Job, task: u32, attempt: u64, start: TaskStart) -> Self {
         let task = job.task(TaskId::new(task), AttemptId::new(attempt), start);
         let task = task.expect("the state is the task's own");
-        Self { task, first: Vec::new(), snapshot: None }
+        Self { task, first: Vec::new(), snapshot: None, last: Vec::new() }
     }
 
     fn said(&mut self) -> Vec<String> {
         let mut lines = Vec::new();
+        self.last.clear();
         while let Some(output) = self.task.poll_output() {
             lines.push(line(&output));
+            self.last.push(output.clone());
             if let TaskOutput::Store(StoreRequest::Put {
                 value: StoreValue::State(state), ..
             }) = output
@@ -400,6 +488,34 @@ impl Probe {
 
     fn message(&mut self, message: ToTask) -> Vec<String> {
         self.task.handle_message(message);
+        self.said()
+    }
+
+    fn peer(&mut self, message: ToPeer) -> Vec<String> {
+        self.task.handle_peer(message);
+        self.said()
+    }
+
+    /// The batch that it has just sent.
+    fn sent(&self) -> Batch {
+        let batch = |output: &TaskOutput| match output {
+            TaskOutput::Send(_, Element::Batch(records)) => Some(records.clone()),
+            _ => None,
+        };
+        self.last.iter().find_map(batch).expect("it has sent a batch")
+    }
+
+    /// What it has just told another task.
+    fn told(&self) -> ToPeer {
+        let told = |output: &TaskOutput| match output {
+            TaskOutput::Tell(_, message) => Some(*message),
+            _ => None,
+        };
+        self.last.iter().find_map(told).expect("it has told something")
+    }
+
+    fn end_of_split(&mut self) -> Vec<String> {
+        self.task.handle_read(ReadReply { split: SplitId::new(0), outcome: ReadOutcome::End });
         self.said()
     }
 
@@ -487,6 +603,10 @@ fn line(output: &TaskOutput) -> String {
         TaskOutput::Store(StoreRequest::Discard(checkpoint)) => format!("discard {checkpoint}"),
         TaskOutput::Read(_) => "read".to_owned(),
         TaskOutput::Sink(request) => request_text(request),
+        TaskOutput::Tell(to, ToPeer::Acknowledged { root, .. }) => {
+            format!("tell {to}: read {} of {}", root.read, root.source)
+        }
+        TaskOutput::Alarm(after) => format!("alarm in {after:?}"),
     }
 }
 

@@ -152,7 +152,7 @@ impl World {
         let before = self.history.clone();
         self.history.events.push(Event::Delivered(channel, item));
         let expected = match self.mechanism {
-            Mechanism::None => Vec::new(),
+            Mechanism::None | Mechanism::Acks => Vec::new(),
             Mechanism::Tracked => self.history.tracked_outcomes(&before),
             Mechanism::Aligned => self.history.aligned_outcomes(&before),
         };
@@ -303,7 +303,7 @@ impl History {
     fn pending(&self, mechanism: Mechanism) -> BTreeSet<u64> {
         let open = |id: &u64| {
             let overtaken = match mechanism {
-                Mechanism::None => true,
+                Mechanism::None | Mechanism::Acks => true,
                 Mechanism::Tracked => false,
                 Mechanism::Aligned => self.newest() != Some(*id),
             };

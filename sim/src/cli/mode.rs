@@ -165,7 +165,7 @@ impl Mode {
         if sink == SinkContract::TwoPhase && !mechanism.takes_checkpoints() {
             return Some(format!(
                 "--sink {sink} commits when a checkpoint completes, and --mechanism {mechanism} \
-                 takes none: use --sink plain or a stronger --guarantee"
+                 takes none: use --sink plain or another mechanism"
             ));
         }
         None

@@ -181,4 +181,8 @@ impl KeyedProcess for CountAndSum {
         *sum += item.value;
         out.emit(item);
     }
+
+    fn answers_each(&self) -> bool {
+        true
+    }
 }

@@ -153,4 +153,8 @@ impl<J: Running + ?Sized> KeyedProcess for Fold<J> {
     fn is_idempotent(&self) -> bool {
         J::IDEMPOTENT
     }
+
+    fn answers_each(&self) -> bool {
+        true
+    }
 }

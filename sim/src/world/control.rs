@@ -9,6 +9,7 @@ use cofferdam::message::ToTask;
 use cofferdam::storage::{CheckpointMetadata, StoreKey, StoreRequest};
 use cofferdam::time::Instant;
 use cofferdam::trace::{Disturbance, TraceEvent, Window};
+use smallvec::{SmallVec, smallvec};
 
 use super::{Ending, Event, Life, Slot, World, Writer};
 use crate::decide::Choice;
@@ -167,16 +168,30 @@ impl World {
             slot.last_notice = at;
             return self.queue.schedule(at, Event::Notice(task, attempt, message));
         }
+        for at in self.fates(task, at) {
+            self.queue.schedule(at, Event::Notice(task, attempt, message));
+        }
+    }
+
+    /// When a message comes to a task that would come at `at`: never, later, or twice, if faults may
+    /// still happen.
+    pub(super) fn fates(&mut self, task: TaskId, at: Instant) -> SmallVec<[Instant; 2]> {
+        if !self.may_disturb() {
+            return smallvec![at];
+        }
+        let subject = task.get();
         let options = &self.plan.options;
+        let most = options.message_delay_us;
         let (lost, late, doubled) = (
             options.notices_lost_permille,
             options.notices_late_permille,
             options.notices_doubled_permille,
         );
         if self.decider.chance(Choice::NoticeFate, subject, lost) {
-            return self.disturbed(Disturbance::NoticeLost, Some(task));
+            self.disturbed(Disturbance::NoticeLost, Some(task));
+            return SmallVec::new();
         }
-        let mut copies = vec![at];
+        let mut copies = smallvec![at];
         if self.decider.chance(Choice::NoticeFate, subject, late) {
             self.disturbed(Disturbance::NoticeLate, Some(task));
             copies[0] = at + self.delay(Choice::MessageDelay, subject, 30 * most);
@@ -185,9 +200,7 @@ impl World {
             self.disturbed(Disturbance::NoticeDoubled, Some(task));
             copies.push(at + self.delay(Choice::MessageDelay, subject, 10 * most));
         }
-        for at in copies {
-            self.queue.schedule(at, Event::Notice(task, attempt, message));
-        }
+        copies
     }
 
     fn deploy(&mut self, attempt: AttemptId, restore: Option<CheckpointMetadata>) {

@@ -72,7 +72,9 @@ impl Lineage {
                     | TaskOutput::Report(_)
                     | TaskOutput::Store(_)
                     | TaskOutput::Read(_)
-                    | TaskOutput::Sink(_) => continue,
+                    | TaskOutput::Sink(_)
+                    | TaskOutput::Tell(..)
+                    | TaskOutput::Alarm(_) => continue,
                 };
                 let of_output = lineage.origins(plan, &copy, place, &records);
                 let queue = queue_of(plan, &copy, place);

@@ -23,7 +23,7 @@ use cofferdam::coordinator::{Coordinator, JobError};
 use cofferdam::element::{Batch, Element};
 use cofferdam::id::{AttemptId, ChannelId, TaskId, VertexId};
 use cofferdam::job::Job;
-use cofferdam::message::{TaskMessage, ToTask};
+use cofferdam::message::{TaskMessage, ToPeer, ToTask};
 use cofferdam::operator::sink::SinkRequest;
 use cofferdam::operator::source::{ErasedSource, ReadRequest};
 use cofferdam::state::hash::KeyHash;
@@ -164,6 +164,8 @@ enum Event {
     Step(TaskId, AttemptId),
     Start(TaskId, AttemptId),
     Notice(TaskId, AttemptId, ToTask),
+    Told(TaskId, AttemptId, ToPeer),
+    Alarm(TaskId, AttemptId),
     Report(TaskMessage),
     Timer(u64),
     Write { writer: Writer, key: StoreKey, bytes: Arc<[u8]>, number: u64 },
@@ -330,6 +332,10 @@ impl World {
             Event::Notice(task, attempt, message) => {
                 self.with_task(task, attempt, |task| task.handle_message(message));
             }
+            Event::Told(task, attempt, message) => {
+                self.with_task(task, attempt, |task| task.handle_peer(message));
+            }
+            Event::Alarm(task, attempt) => self.with_task(task, attempt, Task::handle_alarm),
             Event::Report(message) => self.with_coordinator(|machine, now| {
                 machine.handle_message(now, message);
             }),

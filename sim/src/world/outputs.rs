@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cofferdam::element::{Batch, Element};
 use cofferdam::graph::Channel;
 use cofferdam::id::{AttemptId, ChannelId, OutletIndex, TaskId};
-use cofferdam::message::{FromTask, TaskError, TaskMessage};
+use cofferdam::message::{FromTask, TaskError, TaskMessage, ToPeer};
 use cofferdam::operator::sink::{SinkReply, SinkRequest};
 use cofferdam::state::codec::{self, Kind};
 use cofferdam::storage::{StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue};
@@ -91,9 +91,10 @@ impl World {
         if self.plan.variant.is_none() {
             return self.pass_on(task, output, bytes, lineage);
         }
-        for passed in self.interposer.output(output) {
+        for passed in self.interposer.output(task.id(), output) {
             match passed {
                 Passed::Stored(reply) => task.handle_stored(reply),
+                Passed::Sunk(reply) => task.handle_sink(reply),
                 Passed::Out(output) => self.pass_on(task, output, bytes.clone(), lineage)?,
             }
         }
@@ -129,6 +130,10 @@ impl World {
                 self.wake(id, attempt, self.now);
             }
             TaskOutput::Sink(request) => self.ask_sink(task, request, lineage),
+            TaskOutput::Tell(to, message) => self.tell(task, to, message),
+            TaskOutput::Alarm(after) => {
+                self.queue.schedule(self.now + after, Event::Alarm(task.id(), task.attempt()));
+            }
         }
         ControlFlow::Continue(())
     }
@@ -153,6 +158,15 @@ impl World {
             let slot = self.slot_mut(task.id(), task.attempt());
             let slot = slot.expect("a push changes other tasks only");
             slot.waiting.push_back((channel, element, origins));
+        }
+    }
+
+    /// Messages between tasks come in no order, and may be lost, late or doubled (rule 82).
+    fn tell(&mut self, task: &Task, to: TaskId, message: ToPeer) {
+        let most = self.plan.options.message_delay_us;
+        let at = self.now + self.delay(Choice::MessageDelay, to.get(), most);
+        for at in self.fates(to, at) {
+            self.queue.schedule(at, Event::Told(to, task.attempt(), message));
         }
     }
 

@@ -1,6 +1,7 @@
 //! Stepping a task: which of its inputs it takes next, and one call of its machine for each record.
 
 use cofferdam::element::{Batch, Element};
+use cofferdam::guarantee::Mechanism;
 use cofferdam::id::{AttemptId, ChannelIndex, TaskId};
 use cofferdam::job::TaskStart;
 use cofferdam::message::TaskError;
@@ -140,6 +141,7 @@ impl World {
             let first = (plan.sources[source].1)(&request.cursor);
             let client = slot.client.as_mut().expect("a task that reads begins with a source");
             let records_max = if whole { records as usize } else { 1 };
+            let records_max = records_max.min(request.records_max);
             let outcome = client.read(&request.cursor, records_max);
             let count = match &outcome {
                 ReadOutcome::Records { records, .. } => records.len() as u64,
@@ -161,7 +163,7 @@ impl World {
                 return self.with_task(id, attempt, |task| task.handle_read(reply));
             }
         };
-        if !self.plan.job.config().mechanism.takes_checkpoints() {
+        if self.plan.job.config().mechanism == Mechanism::None {
             let Some(slot) = self.slot_mut(id, attempt) else { return };
             slot.reserved = Some((records, origins));
             return self.with_task(id, attempt, |task| task.handle_read(reply));

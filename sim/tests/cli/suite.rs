@@ -32,6 +32,13 @@ fn a_refuted_claim_ends_with_the_command_that_shows_it() {
 }
 
 #[test]
+fn a_combination_that_can_not_be_is_refused_with_the_reason() {
+    let suite = ["suite", "--guarantee", "at-least-once", "--mechanism", "acks"];
+    cofferdam(&with(&suite, &["--sink", "two-phase"])).refuses(&["--sink two-phase", "acks"]);
+    cofferdam(&with(&suite, &["--sink", "two-phase", "--sink", "two-phase"])).exits(4);
+}
+
+#[test]
 fn without_faults_nothing_is_put_to_the_test() {
     let done = cofferdam(&with(&ROW, &["--faults", "none", "--seeds", "5"])).exits(3);
     assert!(done.err.contains("--faults none") && done.err.contains("no fault hit"), "{done:?}");

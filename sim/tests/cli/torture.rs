@@ -6,10 +6,15 @@ use crate::support::{Folder, cofferdam, with, words};
 fn torture_judges_every_guarantee() {
     let folder = Folder::new("torture");
     let input = folder.file("in.txt", words(600));
-    for guarantee in ["exactly-once", "at-least-once", "at-most-once"] {
+    for (guarantee, mechanism) in [
+        ("exactly-once", "aligned"),
+        ("at-least-once", "tracked"),
+        ("at-least-once", "acks"),
+        ("at-most-once", "none"),
+    ] {
         let torture = ["torture", "wordcount", "--input", &input, "--kills", "4", "--seed", "0x7"];
-        let done =
-            cofferdam(&with(&torture, &["--guarantee", guarantee, "--format", "json"])).exits(0);
+        let mode = ["--guarantee", guarantee, "--mechanism", mechanism, "--format", "json"];
+        let done = cofferdam(&with(&torture, &mode)).exits(0);
         let got = done.summary();
         assert_eq!(got["schema"], "cofferdam.torture/1");
         assert_eq!((&got["kills"], &got["seed"], &got["wrong"]), (&4.into(), &7.into(), &0.into()));

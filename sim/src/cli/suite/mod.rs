@@ -150,11 +150,7 @@ impl Finished<'_> {
 pub(crate) fn suite(args: &SuiteArgs, console: &Console) -> Result<Exit, Failure> {
     let planned = plan(args)?;
     if planned.is_empty() {
-        return Err(Failure {
-            exit: Exit::Nothing,
-            text: "nothing was selected: no guarantee, mechanism and sink go together".to_owned(),
-            command: command_line(["analyze", "--matrix"].map(str::to_owned)),
-        });
+        return Err(nothing_selected(args));
     }
     let rows: Vec<Row<'_>> =
         planned.iter().map(|row| Row { source: &row.job, mode: row.mode.clone() }).collect();
@@ -218,6 +214,21 @@ fn plan(args: &SuiteArgs) -> Result<Vec<Planned>, Failure> {
         }
     }
     Ok(planned)
+}
+
+/// What to say when no guarantee, mechanism and sink go together: of a single combination, why.
+fn nothing_selected(args: &SuiteArgs) -> Failure {
+    let named = (&args.guarantees[..], &args.mechanisms[..], &args.sinks[..]);
+    if let (&[guarantee], &[mechanism], &[sink]) = named
+        && let Some(reason) = (Mode { guarantee, mechanism, sink }).refusal()
+    {
+        return Failure::usage("suite", reason);
+    }
+    Failure {
+        exit: Exit::Nothing,
+        text: "nothing was selected: no guarantee, mechanism and sink go together".to_owned(),
+        command: command_line(["analyze", "--matrix"].map(str::to_owned)),
+    }
 }
 
 /// Runs all rows, with a bar on a terminal and a line now and then elsewhere.
