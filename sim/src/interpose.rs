@@ -7,6 +7,7 @@ use std::fmt;
 use cofferdam::element::Element;
 use cofferdam::id::{AttemptId, ChannelIndex, CheckpointId, TaskId};
 use cofferdam::operator::sink::SinkRequest;
+use cofferdam::state::snapshot::{SourceState, TaskSnapshot};
 use cofferdam::storage::{
     StateHandle, StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue,
 };
@@ -25,17 +26,24 @@ pub enum Variant {
     AcknowledgeBeforeStored,
     /// Snapshots do not hold the timers.
     TimersLeftOut,
+    /// Snapshots hold no positions of sources.
+    PositionsLeftOut,
+    /// Snapshots hold the positions of the source's checkpoint before, be it of an older attempt:
+    /// they lie behind what the state has taken in, or ahead of it.
+    PositionsStale,
     /// Older attempts are not refused: not by external systems, and not on channels.
     OldAttemptNotFenced,
 }
 
 impl Variant {
     /// Every variant.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 7] = [
         Self::BarrierNotAligned,
         Self::CommitAtSnapshot,
         Self::AcknowledgeBeforeStored,
         Self::TimersLeftOut,
+        Self::PositionsLeftOut,
+        Self::PositionsStale,
         Self::OldAttemptNotFenced,
     ];
 }
@@ -47,6 +55,8 @@ impl fmt::Display for Variant {
             Self::CommitAtSnapshot => "commit-at-snapshot",
             Self::AcknowledgeBeforeStored => "acknowledge-before-stored",
             Self::TimersLeftOut => "timers-left-out",
+            Self::PositionsLeftOut => "positions-left-out",
+            Self::PositionsStale => "positions-stale",
             Self::OldAttemptNotFenced => "old-attempt-not-fenced",
         })
     }
@@ -57,6 +67,8 @@ impl fmt::Display for Variant {
 pub struct Interposer {
     variant: Option<Variant>,
     alignments: BTreeMap<(TaskId, AttemptId), Alignment>,
+    /// Each source's positions at its last checkpoint, for the variant that stores those.
+    positions: BTreeMap<TaskId, SourceState>,
 }
 
 /// The barriers that a task's channels have brought, for the variant that holds the first one back.
@@ -79,7 +91,7 @@ pub enum Passed {
 impl Interposer {
     /// With no variant everything passes as it is.
     pub fn new(variant: Option<Variant>) -> Self {
-        Self { variant, alignments: BTreeMap::new() }
+        Self { variant, ..Self::default() }
     }
 
     /// Whether this variant is at work.
@@ -88,7 +100,7 @@ impl Interposer {
     }
 
     /// What becomes of an output.
-    pub fn output(&self, output: TaskOutput) -> SmallVec<[Passed; 1]> {
+    pub fn output(&mut self, output: TaskOutput) -> SmallVec<[Passed; 1]> {
         match (self.variant, output) {
             (Some(Variant::CommitAtSnapshot), TaskOutput::Sink(SinkRequest::Prepare(pending))) => {
                 smallvec![
@@ -107,19 +119,38 @@ impl Interposer {
                 smallvec![Passed::Out(put), Passed::Stored(reply)]
             }
             (
-                Some(Variant::TimersLeftOut),
+                Some(
+                    variant @ (Variant::TimersLeftOut
+                    | Variant::PositionsLeftOut
+                    | Variant::PositionsStale),
+                ),
                 TaskOutput::Store(StoreRequest::Put {
                     key: key @ StoreKey::State { .. },
                     value: StoreValue::State(mut snapshot),
                 }),
             ) => {
-                for operator in &mut snapshot.operators {
-                    operator.timers = None;
-                }
+                self.spoil(variant, &mut snapshot);
                 let value = StoreValue::State(snapshot);
                 smallvec![Passed::Out(TaskOutput::Store(StoreRequest::Put { key, value }))]
             }
             (_, output) => smallvec![Passed::Out(output)],
+        }
+    }
+
+    /// Leaves out of a snapshot what the variant leaves out.
+    fn spoil(&mut self, variant: Variant, snapshot: &mut TaskSnapshot) {
+        if variant == Variant::TimersLeftOut {
+            snapshot.operators.iter_mut().for_each(|operator| operator.timers = None);
+        }
+        let Some(source) = &mut snapshot.source else { return };
+        if variant == Variant::PositionsLeftOut {
+            *source = SourceState::default();
+        }
+        if variant == Variant::PositionsStale {
+            let now = source.clone();
+            if let Some(before) = self.positions.insert(snapshot.task, now) {
+                *source = before;
+            }
         }
     }
 
