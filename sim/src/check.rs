@@ -3,6 +3,7 @@
 //! faults, so no reference has to be written.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -14,7 +15,7 @@ use cofferdam::operator::source::ReadOutcome;
 
 use crate::campaign::{self, Conduct, Row, Seeds, Tally};
 use crate::decide::Decider;
-use crate::jobs::{Case, CaseData, CaseInput, JobError, Parameters, Setup};
+use crate::jobs::{Case, CaseData, CaseInput, JobError, Parameters, Setup, Shape};
 use crate::options::{FaultProfile, Options};
 use crate::reference::{Effects, Outcome, RecordId, Reference, of_uid};
 use crate::run::{CaseSource, Mode};
@@ -45,6 +46,45 @@ pub struct Check<F> {
     source: OwnJob<F>,
     mode: Mode,
     seeds: std::ops::Range<u64>,
+}
+
+/// What was not the same in two runs of one schedule.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Variation {
+    /// The operators whose state differs, those nearest to the sources first.
+    pub state: Vec<String>,
+    /// The sinks whose rows differ.
+    pub output: Vec<String>,
+}
+
+impl Variation {
+    /// Whether everything was the same.
+    pub fn is_none(&self) -> bool {
+        self.state.is_empty() && self.output.is_empty()
+    }
+}
+
+impl fmt::Display for Variation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = |uids: &[String]| {
+            uids.iter().map(|uid| format!("'{uid}'")).collect::<Vec<_>>().join(", ")
+        };
+        match (&self.state[..], &self.output[..]) {
+            ([], []) => f.write_str("two runs of one schedule come to the same"),
+            ([], output) => write!(
+                f,
+                "exactly-once state, output may differ: an operator before {} reads a clock, \
+                 draws numbers or depends on hash order",
+                named(output)
+            ),
+            (state, _) => write!(
+                f,
+                "state may differ: {}, or an operator before it, reads a clock, draws numbers or \
+                 depends on hash order",
+                named(state)
+            ),
+        }
+    }
 }
 
 struct OwnJob<F> {
@@ -83,6 +123,43 @@ impl<F: Fn(&Setup) -> Result<Job, GraphError> + Sync> Check<F> {
     pub fn seeds(mut self, seeds: std::ops::Range<u64>) -> Self {
         self.seeds = seeds;
         self
+    }
+
+    /// Looks for operators that are not deterministic (ORACLES C15 D4): builds the job twice, runs
+    /// both over the same schedule without faults, and compares what they come to. Two maps of the
+    /// standard library differ in their order even within a process, and so do two readings of a
+    /// clock.
+    ///
+    /// # Errors
+    /// If the job can not be put together, or does not come to its end.
+    pub fn variation(&self) -> Result<Variation, JobError> {
+        let options = Options::draw(SCHEDULE, 0, FaultProfile::None);
+        let setup = Setup {
+            shape: Shape { parallelism: PARALLELISM, key_groups: None },
+            sink: self.mode.sink,
+            config: options.job_config(self.mode.mechanism),
+            parameters: Parameters::none(),
+        };
+        let run = || -> Result<(Job, Outcome), JobError> {
+            let job = (self.source.build)(&setup)?;
+            let (outcome, _) = observe(&job, &read_inputs(&job)?, SCHEDULE)?;
+            Ok((job, outcome))
+        };
+        let ((job, first), (_, second)) = (run()?, run()?);
+        let mut variation = Variation::default();
+        for vertex in job.graph().vertex_ids() {
+            for (uid, _) in job.operators(vertex) {
+                if first.cells.get(&*uid) != second.cells.get(&*uid) {
+                    variation.state.push(uid.to_string());
+                }
+            }
+            if let Some((uid, _)) = job.sink(vertex)
+                && first.outputs.get(&**uid) != second.outputs.get(&**uid)
+            {
+                variation.output.push(uid.to_string());
+            }
+        }
+        Ok(variation)
     }
 
     /// Runs every seed in this thread.
@@ -250,3 +327,7 @@ fn look(world: &World, job: &Job) -> (Outcome, BTreeMap<RecordId, Effects>) {
     }
     (outcome, effects)
 }
+
+/// The seed of the schedule that is run twice, and the parallelism.
+const SCHEDULE: u64 = 1;
+const PARALLELISM: usize = 2;

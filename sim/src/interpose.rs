@@ -8,6 +8,7 @@ use cofferdam::element::{Anchor, Element};
 use cofferdam::id::{AttemptId, ChannelIndex, CheckpointId, SplitId, TaskId};
 use cofferdam::message::ToPeer;
 use cofferdam::operator::sink::{SinkReply, SinkRequest};
+use cofferdam::state::snapshot::{SourceState, TaskSnapshot};
 use cofferdam::storage::{
     StateHandle, StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue,
 };
@@ -26,6 +27,11 @@ pub enum Variant {
     AcknowledgeBeforeStored,
     /// Snapshots do not hold the timers.
     TimersLeftOut,
+    /// Snapshots hold no positions of sources.
+    PositionsLeftOut,
+    /// Snapshots hold the positions of the source's checkpoint before, be it of an older attempt:
+    /// they lie behind what the state has taken in, or ahead of it.
+    PositionsStale,
     /// Older attempts are not refused: not by external systems, and not on channels.
     OldAttemptNotFenced,
     /// A sink acknowledges records when it has written them, not when they are flushed.
@@ -38,11 +44,13 @@ pub enum Variant {
 
 impl Variant {
     /// Every variant.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::BarrierNotAligned,
         Self::CommitAtSnapshot,
         Self::AcknowledgeBeforeStored,
         Self::TimersLeftOut,
+        Self::PositionsLeftOut,
+        Self::PositionsStale,
         Self::OldAttemptNotFenced,
         Self::AcknowledgeBeforeFlushed,
         Self::TreeCutShort,
@@ -57,6 +65,8 @@ impl fmt::Display for Variant {
             Self::CommitAtSnapshot => "commit-at-snapshot",
             Self::AcknowledgeBeforeStored => "acknowledge-before-stored",
             Self::TimersLeftOut => "timers-left-out",
+            Self::PositionsLeftOut => "positions-left-out",
+            Self::PositionsStale => "positions-stale",
             Self::OldAttemptNotFenced => "old-attempt-not-fenced",
             Self::AcknowledgeBeforeFlushed => "acknowledge-before-flushed",
             Self::TreeCutShort => "tree-cut-short",
@@ -75,6 +85,8 @@ pub struct Interposer {
     edges: u64,
     /// Where each split was last asked to be read, for the variant that stores that.
     cursors: BTreeMap<(TaskId, SplitId), Vec<u8>>,
+    /// Each source's positions at its last checkpoint, for the variant that stores those.
+    positions: BTreeMap<TaskId, SourceState>,
 }
 
 /// The barriers that a task's channels have brought, for the variant that holds the first one back.
@@ -136,15 +148,17 @@ impl Interposer {
                 smallvec![Passed::Out(put), Passed::Stored(reply)]
             }
             (
-                Some(Variant::TimersLeftOut),
+                Some(
+                    variant @ (Variant::TimersLeftOut
+                    | Variant::PositionsLeftOut
+                    | Variant::PositionsStale),
+                ),
                 TaskOutput::Store(StoreRequest::Put {
                     key: key @ StoreKey::State { .. },
                     value: StoreValue::State(mut snapshot),
                 }),
             ) => {
-                for operator in &mut snapshot.operators {
-                    operator.timers = None;
-                }
+                self.spoil(variant, &mut snapshot);
                 let value = StoreValue::State(snapshot);
                 smallvec![Passed::Out(TaskOutput::Store(StoreRequest::Put { key, value }))]
             }
@@ -187,6 +201,23 @@ impl Interposer {
             | TaskOutput::Alarm(_) => {}
         }
         output
+    }
+
+    /// Leaves out of a snapshot what the variant leaves out.
+    fn spoil(&mut self, variant: Variant, snapshot: &mut TaskSnapshot) {
+        if variant == Variant::TimersLeftOut {
+            snapshot.operators.iter_mut().for_each(|operator| operator.timers = None);
+        }
+        let Some(source) = &mut snapshot.source else { return };
+        if variant == Variant::PositionsLeftOut {
+            *source = SourceState::default();
+        }
+        if variant == Variant::PositionsStale {
+            let now = source.clone();
+            if let Some(before) = self.positions.insert(snapshot.task, now) {
+                *source = before;
+            }
+        }
     }
 
     /// Which elements reach a task of `channels` inputs when one has been taken from a channel.

@@ -313,7 +313,9 @@ fn assert_held(case: Case) {
 #[track_caller]
 fn assert_caught(case: Case, variant: Variant, oracle: &str) {
     let refuted = refuted(case, Some(variant));
-    assert!(refuted.contains_key(oracle), "{variant} is not caught by {oracle}: {refuted:?}");
+    let caught = refuted.get(oracle);
+    let (seed, text) = caught.unwrap_or_else(|| panic!("{variant}, not {oracle}: {refuted:?}"));
+    println!("{variant} is caught by {oracle} at seed {seed}: {text}");
 }
 
 #[test]
@@ -405,6 +407,18 @@ fn an_acknowledgement_before_the_store_has_written_is_caught() {
 fn timers_that_are_left_out_are_caught_when_a_task_begins_without_them() {
     assert_caught(ALARMS, Variant::TimersLeftOut, "recovery");
     assert_caught(ALARMS, Variant::TimersLeftOut, "output-delivery");
+}
+
+#[test]
+fn positions_that_are_left_out_are_caught_by_the_records_that_are_lost() {
+    assert_caught(COUNTING, Variant::PositionsLeftOut, "state-delivery");
+    assert_caught(COUNTING, Variant::PositionsLeftOut, "output-delivery");
+}
+
+#[test]
+fn positions_of_another_checkpoint_are_caught_by_what_the_state_has_taken_in() {
+    assert_caught(COUNTING, Variant::PositionsStale, "state-delivery");
+    assert_caught(COUNTING, Variant::PositionsStale, "output-delivery");
 }
 
 #[test]

@@ -21,8 +21,8 @@ pub(crate) struct AnalyzeArgs {
     /// The job
     #[arg(required_unless_present = "matrix")]
     job: Option<String>,
-    /// Every guarantee, mechanism and sink, for JOB or for all jobs: what each combination promises,
-    /// or why it can not be
+    /// Every guarantee, mechanism and sink, for JOB or for all jobs: what each combination
+    /// promises, or why it can not be
     #[arg(long, conflicts_with_all = ["guarantee", "mechanism", "sink"])]
     matrix: bool,
     /// Put each claim to the test over so many seeds, and look for a counter-example to the next
