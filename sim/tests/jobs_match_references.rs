@@ -107,7 +107,9 @@ impl Drive {
                 TaskOutput::Sink(_)
                 | TaskOutput::Store(_)
                 | TaskOutput::Block(_)
-                | TaskOutput::Unblock(_) => panic!("no checkpoint was triggered"),
+                | TaskOutput::Unblock(_)
+                | TaskOutput::Tell(..)
+                | TaskOutput::Alarm(_) => panic!("no checkpoint was triggered"),
             }
         }
     }

@@ -110,7 +110,9 @@ fn deliveries(job: &Job) -> BTreeMap<TaskId, Vec<(ChannelIndex, Element)>> {
                     | TaskOutput::Report(_)
                     | TaskOutput::Store(_)
                     | TaskOutput::Block(_)
-                    | TaskOutput::Unblock(_) => {}
+                    | TaskOutput::Unblock(_)
+                    | TaskOutput::Tell(..)
+                    | TaskOutput::Alarm(_) => {}
                 }
             }
         }
@@ -178,7 +180,9 @@ impl Fed {
                 | TaskOutput::Report(_)
                 | TaskOutput::Store(_)
                 | TaskOutput::Read(_)
-                | TaskOutput::Sink(_)) => {
+                | TaskOutput::Sink(_)
+                | TaskOutput::Tell(..)
+                | TaskOutput::Alarm(_)) => {
                     sent.entry(None).or_default().push(format!("{other:?}").into_bytes());
                 }
             }
