@@ -1,10 +1,10 @@
 //! Broken variants of the protocol: each changes what passes a machine's boundary, and the machines
 //! themselves stay as they are. A judge that does not notice one of them is blind.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use cofferdam::element::{Anchor, Element};
+use cofferdam::element::{Anchor, Element, Root};
 use cofferdam::id::{AttemptId, ChannelIndex, CheckpointId, SplitId, TaskId};
 use cofferdam::message::ToPeer;
 use cofferdam::operator::sink::{SinkReply, SinkRequest};
@@ -12,7 +12,7 @@ use cofferdam::state::snapshot::{SourceState, TaskSnapshot};
 use cofferdam::storage::{
     StateHandle, StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue,
 };
-use cofferdam::task::TaskOutput;
+use cofferdam::task::{Task, TaskOutput};
 use smallvec::{SmallVec, smallvec};
 
 /// A broken variant.
@@ -40,11 +40,14 @@ pub enum Variant {
     TreeCutShort,
     /// The position that is made durable is that behind what was read, acknowledged or not.
     PositionBehindOpenReads,
+    /// A word that comes a second time stands for one that has not come: the tree is done while a
+    /// part is open.
+    DoubledWordEndsTree,
 }
 
 impl Variant {
     /// Every variant.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::BarrierNotAligned,
         Self::CommitAtSnapshot,
         Self::AcknowledgeBeforeStored,
@@ -55,6 +58,7 @@ impl Variant {
         Self::AcknowledgeBeforeFlushed,
         Self::TreeCutShort,
         Self::PositionBehindOpenReads,
+        Self::DoubledWordEndsTree,
     ];
 }
 
@@ -71,6 +75,7 @@ impl fmt::Display for Variant {
             Self::AcknowledgeBeforeFlushed => "acknowledge-before-flushed",
             Self::TreeCutShort => "tree-cut-short",
             Self::PositionBehindOpenReads => "position-behind-open-reads",
+            Self::DoubledWordEndsTree => "doubled-word-ends-tree",
         })
     }
 }
@@ -80,9 +85,10 @@ impl fmt::Display for Variant {
 pub struct Interposer {
     variant: Option<Variant>,
     alignments: BTreeMap<(TaskId, AttemptId), Alignment>,
-    /// The edges that the task at work has sent and that no word has named yet, for the variant
-    /// that leaves them out.
+    /// The edges that the task at work has sent and that no word has named yet.
     edges: u64,
+    /// The trees that have begun, for the variant that ends one by a word that comes again.
+    trees: BTreeMap<(AttemptId, Root), OpenTree>,
     /// Where each split was last asked to be read, for the variant that stores that.
     cursors: BTreeMap<(TaskId, SplitId), Vec<u8>>,
     /// Each source's positions at its last checkpoint, for the variant that stores those.
@@ -95,6 +101,13 @@ struct Alignment {
     checkpoint: CheckpointId,
     others: usize,
     holds_first: bool,
+}
+
+/// What a tree's acker knows, and what it has heard.
+#[derive(Clone, Debug)]
+struct OpenTree {
+    edges: u64,
+    heard: BTreeSet<u64>,
 }
 
 /// What passes a task's boundary in place of one output.
@@ -120,7 +133,7 @@ impl Interposer {
     }
 
     /// What becomes of an output.
-    pub fn output(&mut self, task: TaskId, output: TaskOutput) -> SmallVec<[Passed; 1]> {
+    pub fn output(&mut self, task: &Task, output: TaskOutput) -> SmallVec<[Passed; 1]> {
         match (self.variant, output) {
             (Some(Variant::AcknowledgeBeforeFlushed), TaskOutput::Sink(SinkRequest::Flush(to))) => {
                 smallvec![
@@ -128,9 +141,14 @@ impl Interposer {
                     Passed::Sunk(SinkReply::Flushed(to)),
                 ]
             }
-            (Some(Variant::TreeCutShort | Variant::PositionBehindOpenReads), output) => {
-                smallvec![Passed::Out(self.acknowledging(task, output))]
-            }
+            (
+                Some(
+                    Variant::TreeCutShort
+                    | Variant::PositionBehindOpenReads
+                    | Variant::DoubledWordEndsTree,
+                ),
+                output,
+            ) => smallvec![Passed::Out(self.acknowledging(task, output))],
             (Some(Variant::CommitAtSnapshot), TaskOutput::Sink(SinkRequest::Prepare(pending))) => {
                 smallvec![
                     Passed::Out(TaskOutput::Sink(SinkRequest::Prepare(pending))),
@@ -167,32 +185,38 @@ impl Interposer {
     }
 
     /// An output of a task whose records are acknowledged.
-    fn acknowledging(&mut self, task: TaskId, mut output: TaskOutput) -> TaskOutput {
+    fn acknowledging(&mut self, task: &Task, mut output: TaskOutput) -> TaskOutput {
         let cuts_short = self.is(Variant::TreeCutShort);
         match &mut output {
-            TaskOutput::Send(_, Element::Batch(records)) if cuts_short => {
+            TaskOutput::Send(_, Element::Batch(records)) => {
                 if let Some(Anchor { root, edge }) = records.anchor() {
                     self.edges ^= edge;
-                    records.set_anchor(Anchor { root, edge: 0 });
+                    let edge = if cuts_short { 0 } else { edge };
+                    records.set_anchor(Anchor { root, edge });
                 }
             }
-            TaskOutput::Tell(_, ToPeer::Acknowledged { edges, .. }) if cuts_short => {
-                *edges ^= std::mem::take(&mut self.edges);
+            TaskOutput::Tell(_, ToPeer::Acknowledged { root, edges }) => {
+                let begun = *edges ^ std::mem::take(&mut self.edges);
+                if cuts_short {
+                    *edges = begun;
+                }
+                // The first word of a tree is that of its source.
+                let tree = OpenTree { edges: begun, heard: BTreeSet::new() };
+                self.trees.entry((task.attempt(), *root)).or_insert(tree);
             }
             TaskOutput::Read(request) => {
-                self.cursors.insert((task, request.split), request.cursor.clone());
+                self.cursors.insert((task.id(), request.split), request.cursor.clone());
             }
             TaskOutput::Store(StoreRequest::Put {
                 value: StoreValue::Reservation(state), ..
-            }) if !cuts_short => {
+            }) if self.is(Variant::PositionBehindOpenReads) => {
                 for split in &mut state.splits {
-                    if let Some(cursor) = self.cursors.get(&(task, split.split)) {
+                    if let Some(cursor) = self.cursors.get(&(task.id(), split.split)) {
                         split.cursor.clone_from(cursor);
                     }
                 }
             }
             TaskOutput::Send(..)
-            | TaskOutput::Tell(..)
             | TaskOutput::Store(_)
             | TaskOutput::Block(_)
             | TaskOutput::Unblock(_)
@@ -218,6 +242,20 @@ impl Interposer {
                 *source = before;
             }
         }
+    }
+
+    /// What a task hears that was told something.
+    pub fn told(&mut self, attempt: AttemptId, message: ToPeer) -> ToPeer {
+        let ToPeer::Acknowledged { root, edges } = message;
+        if !self.is(Variant::DoubledWordEndsTree) {
+            return message;
+        }
+        let Some(tree) = self.trees.get_mut(&(attempt, root)) else { return message };
+        if tree.heard.insert(edges) {
+            tree.edges ^= edges;
+            return message;
+        }
+        ToPeer::Acknowledged { root, edges: std::mem::take(&mut tree.edges) }
     }
 
     /// Which elements reach a task of `channels` inputs when one has been taken from a channel.

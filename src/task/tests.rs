@@ -498,20 +498,20 @@ impl Probe {
 
     /// The batch that it has just sent.
     fn sent(&self) -> Batch {
-        let batch = |output: &TaskOutput| match output {
-            TaskOutput::Send(_, Element::Batch(records)) => Some(records.clone()),
-            _ => None,
-        };
-        self.last.iter().find_map(batch).expect("it has sent a batch")
+        let mut batches = self.last.iter().filter_map(|output| {
+            let TaskOutput::Send(_, Element::Batch(records)) = output else { return None };
+            Some(records.clone())
+        });
+        batches.next_back().expect("it has sent a batch")
     }
 
     /// What it has just told another task.
     fn told(&self) -> ToPeer {
-        let told = |output: &TaskOutput| match output {
-            TaskOutput::Tell(_, message) => Some(*message),
-            _ => None,
-        };
-        self.last.iter().find_map(told).expect("it has told something")
+        let mut messages = self.last.iter().filter_map(|output| {
+            let TaskOutput::Tell(_, message) = output else { return None };
+            Some(*message)
+        });
+        messages.next_back().expect("it has told something")
     }
 
     fn end_of_split(&mut self) -> Vec<String> {

@@ -333,6 +333,7 @@ impl World {
                 self.with_task(task, attempt, |task| task.handle_message(message));
             }
             Event::Told(task, attempt, message) => {
+                let message = self.interposer.told(attempt, message);
                 self.with_task(task, attempt, |task| task.handle_peer(message));
             }
             Event::Alarm(task, attempt) => self.with_task(task, attempt, Task::handle_alarm),

@@ -91,7 +91,7 @@ impl World {
         if self.plan.variant.is_none() {
             return self.pass_on(task, output, bytes, lineage);
         }
-        for passed in self.interposer.output(task.id(), output) {
+        for passed in self.interposer.output(task, output) {
             match passed {
                 Passed::Stored(reply) => task.handle_stored(reply),
                 Passed::Sunk(reply) => task.handle_sink(reply),
