@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use cofferdam::guarantee::SinkContract;
 use cofferdam::id::{AttemptId, SubtaskIndex, TransactionId, VertexId};
+use cofferdam::operator::sink::ErasedSink;
 use cofferdam::trace::Origin;
 
 use crate::log::Log;
@@ -42,6 +43,19 @@ struct SinkModel {
     /// durable yet.
     visible: BTreeMap<SubtaskIndex, Written>,
     transactions: BTreeMap<TransactionId, Transaction>,
+    /// Sending rows again that were sent before changes nothing.
+    resends_idempotently: bool,
+    /// Portions of rows that were sent, and whether they are marked.
+    portions: BTreeMap<TransactionId, bool>,
+}
+
+impl SinkModel {
+    /// Makes rows visible and durable.
+    fn show(&mut self, subtask: SubtaskIndex, rows: Vec<Row>) {
+        let visible = self.visible.entry(subtask).or_default();
+        visible.rows.extend(rows);
+        visible.flushed = visible.rows.len();
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -83,14 +97,16 @@ impl External {
     }
 
     /// Adds the system behind a sink vertex.
-    pub fn add(&mut self, vertex: VertexId, contract: SinkContract) {
+    pub fn add(&mut self, vertex: VertexId, sink: &dyn ErasedSink) {
         self.sinks.insert(
             vertex,
             SinkModel {
-                contract,
+                contract: sink.contract(),
                 openers: BTreeMap::new(),
                 visible: BTreeMap::new(),
                 transactions: BTreeMap::new(),
+                resends_idempotently: sink.resends_idempotently(),
+                portions: BTreeMap::new(),
             },
         );
     }
@@ -178,9 +194,7 @@ impl External {
             TransactionState::Prepared => {
                 committed.state = TransactionState::Committed;
                 let rows = std::mem::take(&mut committed.rows);
-                let visible = sink.visible.entry(transaction.subtask).or_default();
-                visible.rows.extend(rows);
-                visible.flushed = visible.rows.len();
+                sink.show(transaction.subtask, rows);
                 Ok(false)
             }
         }
@@ -208,6 +222,49 @@ impl External {
             sink.transactions.remove(transaction);
         }
         Ok(dangling)
+    }
+
+    /// Makes a portion of rows visible; says whether it was before.
+    ///
+    /// # Errors
+    /// As [`External::write`].
+    pub fn deliver(
+        &mut self,
+        portion: TransactionId,
+        attempt: AttemptId,
+        rows: Vec<Row>,
+    ) -> Result<bool, Refusal> {
+        self.check(portion.vertex, portion.subtask, attempt)?;
+        let sink = self.sink(portion.vertex);
+        let again = sink.portions.contains_key(&portion);
+        sink.portions.entry(portion).or_default();
+        if !again || !sink.resends_idempotently {
+            sink.show(portion.subtask, rows);
+        }
+        Ok(again)
+    }
+
+    /// Marks a portion as sent.
+    ///
+    /// # Errors
+    /// As [`External::write`].
+    pub fn mark(&mut self, portion: TransactionId, attempt: AttemptId) -> Result<(), Refusal> {
+        self.check(portion.vertex, portion.subtask, attempt)?;
+        self.sink(portion.vertex).portions.insert(portion, true);
+        Ok(())
+    }
+
+    /// Whether a portion is marked as sent.
+    ///
+    /// # Errors
+    /// As [`External::write`].
+    pub fn is_marked(
+        &mut self,
+        portion: TransactionId,
+        attempt: AttemptId,
+    ) -> Result<bool, Refusal> {
+        self.check(portion.vertex, portion.subtask, attempt)?;
+        Ok(self.sink(portion.vertex).portions.get(&portion).is_some_and(|is_marked| *is_marked))
     }
 
     /// The rows of a subtask that its worker's death would lose.

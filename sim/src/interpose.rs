@@ -25,17 +25,20 @@ pub enum Variant {
     AcknowledgeBeforeStored,
     /// Snapshots do not hold the timers.
     TimersLeftOut,
+    /// Snapshots do not hold the rows that a write-ahead sink has not sent.
+    LogLeftOut,
     /// Older attempts are not refused: not by external systems, and not on channels.
     OldAttemptNotFenced,
 }
 
 impl Variant {
     /// Every variant.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::BarrierNotAligned,
         Self::CommitAtSnapshot,
         Self::AcknowledgeBeforeStored,
         Self::TimersLeftOut,
+        Self::LogLeftOut,
         Self::OldAttemptNotFenced,
     ];
 }
@@ -47,6 +50,7 @@ impl fmt::Display for Variant {
             Self::CommitAtSnapshot => "commit-at-snapshot",
             Self::AcknowledgeBeforeStored => "acknowledge-before-stored",
             Self::TimersLeftOut => "timers-left-out",
+            Self::LogLeftOut => "log-left-out",
             Self::OldAttemptNotFenced => "old-attempt-not-fenced",
         })
     }
@@ -107,14 +111,16 @@ impl Interposer {
                 smallvec![Passed::Out(put), Passed::Stored(reply)]
             }
             (
-                Some(Variant::TimersLeftOut),
+                Some(variant @ (Variant::TimersLeftOut | Variant::LogLeftOut)),
                 TaskOutput::Store(StoreRequest::Put {
                     key: key @ StoreKey::State { .. },
                     value: StoreValue::State(mut snapshot),
                 }),
             ) => {
-                for operator in &mut snapshot.operators {
-                    operator.timers = None;
+                if variant == Variant::LogLeftOut {
+                    snapshot.log.clear();
+                } else {
+                    snapshot.operators.iter_mut().for_each(|operator| operator.timers = None);
                 }
                 let value = StoreValue::State(snapshot);
                 smallvec![Passed::Out(TaskOutput::Store(StoreRequest::Put { key, value }))]

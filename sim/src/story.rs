@@ -66,6 +66,14 @@ fn words(event: &TraceEvent, graph: &PhysicalGraph) -> String {
         TraceEvent::RolledBack { transaction, .. } => {
             format!("transaction {transaction} is rolled back")
         }
+        TraceEvent::Logged { task, portion, rows } => {
+            format!("{} logs {} in portion {portion}", name(task), count(rows, "row"))
+        }
+        TraceEvent::Delivered { portion, again, .. } => {
+            let again = if again { " again" } else { "" };
+            format!("portion {portion} is sent{again}")
+        }
+        TraceEvent::Marked { portion, .. } => format!("portion {portion} is marked as sent"),
         TraceEvent::Reserved { task, .. } => format!("{} has reserved positions", name(task)),
         TraceEvent::Disturbed { fault, task } => {
             let whose = task.map_or("the coordinator".to_owned(), name);

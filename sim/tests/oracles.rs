@@ -4,16 +4,19 @@
 #![expect(clippy::unwrap_used, reason = "a test says by its name what failed")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam::connector::memory::{Collect, CollectTransactions, Range, VecSource};
+use cofferdam::element::Record;
 use cofferdam::guarantee::{Level, Mechanism, SinkContract};
-use cofferdam::id::{AttemptId, VertexId};
+use cofferdam::id::{AttemptId, TransactionId, VertexId};
 use cofferdam::job::{Job, JobBuilder};
 use cofferdam::operator::Emit;
 use cofferdam::operator::keyed::{KeyedContext, KeyedProcess};
+use cofferdam::operator::sink::{SinkError, WriteAheadSink};
 use cofferdam::state::codec;
 use cofferdam::state::key_group::KeyGroupCount;
 use cofferdam::time::EventTime;
@@ -60,12 +63,53 @@ const COUNTING: Case = Case {
 
 const ALARMS: Case = Case { make: alarms, reference: alarmed, fires: true, ..COUNTING };
 
+/// A write-ahead sink; the simulator's model stands in its place.
+#[derive(Clone)]
+struct Sent<T> {
+    is_idempotent: bool,
+    rows: PhantomData<fn(T)>,
+}
+
+impl<T: Record> WriteAheadSink for Sent<T> {
+    type Record = T;
+
+    fn is_idempotent(&self) -> bool {
+        self.is_idempotent
+    }
+
+    fn send(&mut self, _id: TransactionId, _rows: Vec<T>) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn mark(&mut self, _id: TransactionId) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn is_marked(&mut self, _id: TransactionId) -> Result<bool, SinkError> {
+        Ok(false)
+    }
+}
+
 /// The keys that a number is counted under.
 fn keys(number: u64) -> impl Iterator<Item = u64> {
     [Some(number % 7), number.is_multiple_of(3).then_some(number % 5)].into_iter().flatten()
 }
 
 fn counting(options: &Options, mechanism: Mechanism, sink: SinkContract) -> Job {
+    counting_into(options, mechanism, sink, true)
+}
+
+/// As [`counting`]; what its write-ahead sink sends twice is visible twice.
+fn counting_and_resending(options: &Options, mechanism: Mechanism, sink: SinkContract) -> Job {
+    counting_into(options, mechanism, sink, false)
+}
+
+fn counting_into(
+    options: &Options,
+    mechanism: Mechanism,
+    sink: SinkContract,
+    is_idempotent: bool,
+) -> Job {
     let builder = JobBuilder::new("counting", options.parallelism);
     builder.key_groups(KeyGroupCount::new(options.key_groups).unwrap());
     let counts = builder
@@ -76,6 +120,9 @@ fn counting(options: &Options, mechanism: Mechanism, sink: SinkContract) -> Job 
     match sink {
         SinkContract::TwoPhase => {
             counts.transactional_sink("out", CollectTransactions::default());
+        }
+        SinkContract::WriteAhead => {
+            counts.write_ahead_sink("out", Sent { is_idempotent, rows: PhantomData });
         }
         SinkContract::Plain | SinkContract::Idempotent | SinkContract::Discard => {
             counts.sink("out", Collect::default());
@@ -154,6 +201,9 @@ fn alarms(options: &Options, mechanism: Mechanism, sink: SinkContract) -> Job {
         .process("alarm", Alarm);
     match sink {
         SinkContract::TwoPhase => fired.transactional_sink("out", CollectTransactions::default()),
+        SinkContract::WriteAhead => {
+            fired.write_ahead_sink("out", Sent { is_idempotent: true, rows: PhantomData });
+        }
         SinkContract::Plain | SinkContract::Idempotent | SinkContract::Discard => {
             fired.sink("out", Collect::default());
         }
@@ -322,6 +372,21 @@ fn plain_sinks_show_some_rows_twice_as_their_claim_says() {
 }
 
 #[test]
+fn rule_073_logged_rows_are_exactly_once_if_sending_them_again_changes_nothing() {
+    for case in [COUNTING, ALARMS] {
+        assert_held(Case { sink: SinkContract::WriteAhead, ..case });
+    }
+}
+
+#[test]
+fn rule_074_rows_that_are_sent_again_show_twice_unless_the_send_is_idempotent() {
+    let case = Case { sink: SinkContract::WriteAhead, make: counting_and_resending, ..COUNTING };
+    assert_held(case);
+    let repeats = (0..SEEDS).any(|seed| case.judge(seed, None).duplicated > 0);
+    assert!(repeats, "no seed has a crash between a send and its mark");
+}
+
+#[test]
 fn tracked_checkpoints_repeat_some_records_as_their_claim_says() {
     for sink in [SinkContract::Plain, SinkContract::TwoPhase] {
         let tracked = |case| Case { mechanism: Mechanism::Tracked, sink, ..case };
@@ -363,6 +428,14 @@ fn an_acknowledgement_before_the_store_has_written_is_caught() {
 fn timers_that_are_left_out_are_caught_when_a_task_begins_without_them() {
     assert_caught(ALARMS, Variant::TimersLeftOut, "recovery");
     assert_caught(ALARMS, Variant::TimersLeftOut, "output-delivery");
+}
+
+#[test]
+fn logged_rows_that_are_left_out_of_snapshots_are_caught() {
+    let case = Case { sink: SinkContract::WriteAhead, ..COUNTING };
+    assert_caught(case, Variant::LogLeftOut, "recovery");
+    assert_caught(case, Variant::LogLeftOut, "write-ahead");
+    assert_caught(case, Variant::LogLeftOut, "output-delivery");
 }
 
 #[test]

@@ -142,9 +142,13 @@ impl Job {
             .collect()
     }
 
+    fn resends_idempotently(&self, vertex: VertexId) -> bool {
+        self.sink(vertex).is_some_and(|(_, sink)| sink.resends_idempotently())
+    }
+
     fn sink_level(
         &self,
-        _vertex: VertexId,
+        vertex: VertexId,
         uid: &str,
         contract: SinkContract,
         raw: Level,
@@ -167,6 +171,16 @@ impl Job {
             SinkContract::TwoPhase => {
                 (Some(raw), "is two-phase: it shows exactly what completed checkpoints cover")
             }
+            SinkContract::WriteAhead if self.resends_idempotently(vertex) => (
+                Some(raw),
+                "is write-ahead, and sending rows again changes nothing: it shows exactly what \
+                 completed checkpoints cover",
+            ),
+            SinkContract::WriteAhead => (
+                Some(raw.weakest(Level::AtLeastOnce)),
+                "is write-ahead, and a crash between sending rows and marking them as sent shows \
+                 them again: a send that is idempotent, or atomic with the mark, would lift it",
+            ),
         };
         because.push(level.unwrap_or(Level::ExactlyOnce), format!("sink '{uid}' {reason}"));
         level

@@ -137,7 +137,7 @@ impl Folders<'_> {
     /// there only if a checkpoint is; and without checkpoints a reserved position comes before all.
     fn refuse_lost_checkpoints(&self, mode: Mode) -> Result<(), Failure> {
         let may_repeat = match mode.sink {
-            SinkContract::TwoPhase => false,
+            SinkContract::TwoPhase | SinkContract::WriteAhead => false,
             SinkContract::Plain => {
                 mode.mechanism.takes_checkpoints() && !self.checkpoints.join(COMPLETED).exists()
             }

@@ -147,9 +147,9 @@ impl Mode {
                 mechanism.guarantee()
             ));
         }
-        if sink == SinkContract::TwoPhase && !mechanism.takes_checkpoints() {
+        if sink.awaits_completion() && !mechanism.takes_checkpoints() {
             return Some(format!(
-                "--sink {sink} commits when a checkpoint completes, and --mechanism {mechanism} \
+                "--sink {sink} shows rows when a checkpoint completes, and --mechanism {mechanism} \
                  takes none: use --sink plain or a stronger --guarantee"
             ));
         }

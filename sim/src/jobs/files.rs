@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use cofferdam::connector::file::{
     LineParser, PlainFileSink, TableFileSink, TableFormat, TransactionalFileSink,
+    WriteAheadFileSink,
 };
 use cofferdam::connector::memory::DiscardSink;
 use cofferdam::element::Record;
@@ -153,6 +154,9 @@ impl Ends for IntoFolder<'_> {
             SinkContract::Plain => stream.sink(uid, PlainFileSink::new(folder, write_line)),
             SinkContract::TwoPhase => {
                 stream.transactional_sink(uid, TransactionalFileSink::new(folder, write_line));
+            }
+            SinkContract::WriteAhead => {
+                stream.write_ahead_sink(uid, WriteAheadFileSink::new(folder, write_line));
             }
             SinkContract::Idempotent => {
                 let (read_line, key_of) = (S::Out::read_json, S::Out::row_key);

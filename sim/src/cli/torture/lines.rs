@@ -88,7 +88,7 @@ fn written(path: &Path, contract: SinkContract) -> Option<[u64; 3]> {
     let numbers: Vec<u64> = numbers.map(|number| number.parse().ok()).collect::<Option<_>>()?;
     match (contract, numbers.as_slice()) {
         (SinkContract::Plain, [attempt, subtask]) => Some([*attempt, 0, *subtask]),
-        (SinkContract::TwoPhase, [subtask, attempt, transaction]) => {
+        (SinkContract::TwoPhase | SinkContract::WriteAhead, [subtask, attempt, transaction]) => {
             Some([*attempt, *transaction, *subtask])
         }
         (SinkContract::Idempotent, [subtask]) => Some([0, 0, *subtask]),

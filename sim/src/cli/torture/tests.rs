@@ -30,7 +30,7 @@ impl Trial {
         let case = job.case(&data, &mode.setup(2, Parameters::of(job))).unwrap();
         let folder = Folder::new();
         let name = match self.sink {
-            SinkContract::TwoPhase => "part-0-1-0.ndjson",
+            SinkContract::TwoPhase | SinkContract::WriteAhead => "part-0-1-0.ndjson",
             SinkContract::Idempotent => "part-0.ndjson",
             SinkContract::Plain | SinkContract::Discard => "part-1-0.ndjson",
         };
