@@ -3,7 +3,7 @@
 //! outlive their worker. An older attempt is fenced as soon as a newer one has opened the same sink
 //! subtask.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cofferdam::guarantee::SinkContract;
@@ -11,6 +11,7 @@ use cofferdam::id::{AttemptId, SubtaskIndex, TransactionId, VertexId};
 use cofferdam::operator::sink::ErasedSink;
 use cofferdam::trace::Origin;
 
+use crate::interpose::Variant;
 use crate::log::Log;
 
 /// A written row.
@@ -30,8 +31,8 @@ pub struct Row {
 #[derive(Clone, Debug)]
 pub struct External {
     sinks: BTreeMap<VertexId, SinkModel>,
-    /// Whether older attempts are refused; a broken variant turns it off.
-    fences: bool,
+    /// The broken variant that is at work, if any.
+    variant: Option<Variant>,
 }
 
 /// The system behind one sink vertex.
@@ -91,9 +92,9 @@ pub enum Refusal {
 }
 
 impl External {
-    /// No system yet. With `fences`, older attempts are refused.
-    pub fn new(fences: bool) -> Self {
-        Self { sinks: BTreeMap::new(), fences }
+    /// No system yet.
+    pub fn new(variant: Option<Variant>) -> Self {
+        Self { sinks: BTreeMap::new(), variant }
     }
 
     /// Adds the system behind a sink vertex.
@@ -185,15 +186,25 @@ impl External {
         attempt: AttemptId,
     ) -> Result<bool, Refusal> {
         self.check(transaction.vertex, transaction.subtask, attempt)?;
+        let repeats = self.is(Variant::RepeatedEffect);
         let sink = self.sink(transaction.vertex);
         let committed =
             sink.transactions.get_mut(&transaction).ok_or(Refusal::NoSuchTransaction)?;
         match committed.state {
-            TransactionState::Committed => Ok(true),
+            TransactionState::Committed => {
+                if repeats {
+                    let rows = committed.rows.clone();
+                    sink.show(transaction.subtask, rows);
+                }
+                Ok(true)
+            }
             TransactionState::Open => Err(Refusal::NoSuchTransaction),
             TransactionState::Prepared => {
                 committed.state = TransactionState::Committed;
-                let rows = std::mem::take(&mut committed.rows);
+                let rows = committed.rows.clone();
+                if !repeats {
+                    committed.rows.clear();
+                }
                 sink.show(transaction.subtask, rows);
                 Ok(false)
             }
@@ -235,10 +246,11 @@ impl External {
         rows: Vec<Row>,
     ) -> Result<bool, Refusal> {
         self.check(portion.vertex, portion.subtask, attempt)?;
+        let repeats = self.is(Variant::RepeatedEffect);
         let sink = self.sink(portion.vertex);
         let again = sink.portions.contains_key(&portion);
         sink.portions.entry(portion).or_default();
-        if !again || !sink.resends_idempotently {
+        if !again || repeats || !sink.resends_idempotently {
             sink.show(portion.subtask, rows);
         }
         Ok(again)
@@ -279,9 +291,38 @@ impl External {
         }
     }
 
+    /// A task's death; what it has prepared outlives it.
+    pub fn forget_worker(&mut self, vertex: VertexId, subtask: SubtaskIndex) {
+        if self.is(Variant::RolledBackAtDeath) {
+            self.sink(vertex).transactions.retain(|id, transaction| {
+                id.subtask != subtask || transaction.state == TransactionState::Committed
+            });
+        }
+    }
+
     /// What a reader of committed data sees in a sink, in no order that means anything.
     pub fn visible(&self, vertex: VertexId) -> impl Iterator<Item = &Row> {
         self.sinks[&vertex].visible.values().flat_map(|written| written.rows.iter())
+    }
+
+    /// How often a reader of a table saw a row again that had been replaced: until the replay has
+    /// caught up an upsert brings back what its key had before (rule 75).
+    pub fn seen_again(&self, vertex: VertexId) -> u64 {
+        let mut current: BTreeMap<&[u8], &[u8]> = BTreeMap::new();
+        let mut seen: BTreeSet<(&[u8], &[u8])> = BTreeSet::new();
+        let mut again = 0;
+        for row in self.visible(vertex) {
+            let Some(key) = row.key.as_deref() else { continue };
+            let changes =
+                current.insert(key, &row.bytes).is_some_and(|before| *before != *row.bytes);
+            let is_new = seen.insert((key, &row.bytes));
+            again += u64::from(changes && !is_new);
+        }
+        again
+    }
+
+    fn is(&self, variant: Variant) -> bool {
+        self.variant == Some(variant)
     }
 
     fn sink(&mut self, vertex: VertexId) -> &mut SinkModel {
@@ -296,7 +337,9 @@ impl External {
     ) -> Result<(), Refusal> {
         let opener = self.sinks[&vertex].openers.get(&subtask);
         match opener {
-            Some(opener) if *opener > attempt && self.fences => Err(Refusal::Fenced),
+            Some(opener) if *opener > attempt && !self.is(Variant::OldAttemptNotFenced) => {
+                Err(Refusal::Fenced)
+            }
             Some(_) | None => Ok(()),
         }
     }

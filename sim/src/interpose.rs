@@ -6,7 +6,8 @@ use std::fmt;
 
 use cofferdam::element::Element;
 use cofferdam::id::{AttemptId, ChannelIndex, CheckpointId, TaskId};
-use cofferdam::operator::sink::SinkRequest;
+use cofferdam::operator::sink::{SinkReply, SinkRequest};
+use cofferdam::state::snapshot::TaskSnapshot;
 use cofferdam::storage::{
     StateHandle, StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue,
 };
@@ -27,20 +28,49 @@ pub enum Variant {
     TimersLeftOut,
     /// Snapshots do not hold the rows that a write-ahead sink has not sent.
     LogLeftOut,
+    /// Snapshots do not hold the transactions that await their commit.
+    TransactionsLeftOut,
+    /// A two-phase sink hears that its transaction is prepared before it is.
+    PreparedUnseen,
+    /// Every other commit fails, and the sink takes it for done.
+    CommitErrorSwallowed,
+    /// A transaction that is committed again shows its rows again, and so does a portion of logged
+    /// rows that is sent again.
+    RepeatedEffect,
+    /// A task's death rolls back what it has prepared.
+    RolledBackAtDeath,
     /// Older attempts are not refused: not by external systems, and not on channels.
     OldAttemptNotFenced,
 }
 
 impl Variant {
     /// Every variant.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 11] = [
         Self::BarrierNotAligned,
         Self::CommitAtSnapshot,
         Self::AcknowledgeBeforeStored,
         Self::TimersLeftOut,
         Self::LogLeftOut,
+        Self::TransactionsLeftOut,
+        Self::PreparedUnseen,
+        Self::CommitErrorSwallowed,
+        Self::RepeatedEffect,
+        Self::RolledBackAtDeath,
         Self::OldAttemptNotFenced,
     ];
+}
+
+impl Variant {
+    /// Takes out of a snapshot what the variant leaves out, if it does that.
+    fn leave_out(self, snapshot: &mut TaskSnapshot) {
+        if self == Self::TimersLeftOut {
+            snapshot.operators.iter_mut().for_each(|operator| operator.timers = None);
+        } else if self == Self::LogLeftOut {
+            snapshot.log.clear();
+        } else if self == Self::TransactionsLeftOut {
+            snapshot.transactions.clear();
+        }
+    }
 }
 
 impl fmt::Display for Variant {
@@ -51,6 +81,11 @@ impl fmt::Display for Variant {
             Self::AcknowledgeBeforeStored => "acknowledge-before-stored",
             Self::TimersLeftOut => "timers-left-out",
             Self::LogLeftOut => "log-left-out",
+            Self::TransactionsLeftOut => "transactions-left-out",
+            Self::PreparedUnseen => "prepared-unseen",
+            Self::CommitErrorSwallowed => "commit-error-swallowed",
+            Self::RepeatedEffect => "repeated-effect",
+            Self::RolledBackAtDeath => "rolled-back-at-death",
             Self::OldAttemptNotFenced => "old-attempt-not-fenced",
         })
     }
@@ -76,8 +111,10 @@ struct Alignment {
 pub enum Passed {
     /// To the outside.
     Out(TaskOutput),
-    /// Back to the task.
+    /// Back to the task, from the store.
     Stored(StoreReply),
+    /// Back to the task, from the external system.
+    Replied(SinkReply),
 }
 
 impl Interposer {
@@ -100,6 +137,17 @@ impl Interposer {
                     Passed::Out(TaskOutput::Sink(SinkRequest::Commit(pending.transaction))),
                 ]
             }
+            (Some(Variant::PreparedUnseen), TaskOutput::Sink(SinkRequest::Prepare(pending))) => {
+                smallvec![
+                    Passed::Replied(SinkReply::Prepared(pending)),
+                    Passed::Out(TaskOutput::Sink(SinkRequest::Prepare(pending))),
+                ]
+            }
+            (Some(Variant::CommitErrorSwallowed), TaskOutput::Sink(SinkRequest::Commit(id)))
+                if !id.sequence.is_multiple_of(2) =>
+            {
+                smallvec![Passed::Replied(SinkReply::Committed(id))]
+            }
             (
                 Some(Variant::AcknowledgeBeforeStored),
                 TaskOutput::Store(StoreRequest::Put { key, value: StoreValue::State(snapshot) }),
@@ -111,17 +159,13 @@ impl Interposer {
                 smallvec![Passed::Out(put), Passed::Stored(reply)]
             }
             (
-                Some(variant @ (Variant::TimersLeftOut | Variant::LogLeftOut)),
+                Some(variant),
                 TaskOutput::Store(StoreRequest::Put {
                     key: key @ StoreKey::State { .. },
                     value: StoreValue::State(mut snapshot),
                 }),
             ) => {
-                if variant == Variant::LogLeftOut {
-                    snapshot.log.clear();
-                } else {
-                    snapshot.operators.iter_mut().for_each(|operator| operator.timers = None);
-                }
+                variant.leave_out(&mut snapshot);
                 let value = StoreValue::State(snapshot);
                 smallvec![Passed::Out(TaskOutput::Store(StoreRequest::Put { key, value }))]
             }

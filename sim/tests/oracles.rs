@@ -348,6 +348,9 @@ fn assert_held(case: Case) {
 fn assert_caught(case: Case, variant: Variant, oracle: &str) {
     let refuted = refuted(case, Some(variant));
     assert!(refuted.contains_key(oracle), "{variant} is not caught by {oracle}: {refuted:?}");
+    // The seeds in docs/MUTANTS.md come from here.
+    let seeds: Vec<_> = refuted.iter().map(|(oracle, (seed, _))| (oracle, seed)).collect();
+    println!("{variant}: {seeds:?}");
 }
 
 #[test]
@@ -436,6 +439,35 @@ fn logged_rows_that_are_left_out_of_snapshots_are_caught() {
     assert_caught(case, Variant::LogLeftOut, "recovery");
     assert_caught(case, Variant::LogLeftOut, "write-ahead");
     assert_caught(case, Variant::LogLeftOut, "output-delivery");
+}
+
+#[test]
+fn rule_062_transactions_that_are_left_out_of_snapshots_are_caught() {
+    assert_caught(COUNTING, Variant::TransactionsLeftOut, "recovery");
+    assert_caught(COUNTING, Variant::TransactionsLeftOut, "output-delivery");
+}
+
+#[test]
+fn rule_062_an_acknowledgement_before_the_prepare_is_caught() {
+    assert_caught(COUNTING, Variant::PreparedUnseen, "two-phase");
+}
+
+#[test]
+fn rule_063_a_commit_that_fails_and_is_taken_for_done_is_caught() {
+    assert_caught(COUNTING, Variant::CommitErrorSwallowed, "two-phase");
+    assert_caught(COUNTING, Variant::CommitErrorSwallowed, "output-delivery");
+}
+
+#[test]
+fn rule_064_a_commit_that_is_not_idempotent_is_caught() {
+    assert_caught(COUNTING, Variant::RepeatedEffect, "output-delivery");
+    let logged = Case { sink: SinkContract::WriteAhead, ..COUNTING };
+    assert_caught(logged, Variant::RepeatedEffect, "output-delivery");
+}
+
+#[test]
+fn rule_064_a_death_that_rolls_back_what_is_prepared_is_caught() {
+    assert_caught(COUNTING, Variant::RolledBackAtDeath, "liveness");
 }
 
 #[test]

@@ -287,7 +287,7 @@ impl<S: Segment> Stream<S> {
         self.end(uid, Box::new(Transactional(sink)));
     }
 
-    /// Ends the stream in a sink whose rows wait in the task's state until a checkpoint is complete.
+    /// Ends the stream in a sink whose rows wait in its task's state for a complete checkpoint.
     pub fn write_ahead_sink<K: WriteAheadSink<Record = S::Out>>(self, uid: &str, sink: K) {
         self.end(uid, Box::new(Logged(sink)));
     }

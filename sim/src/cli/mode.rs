@@ -1,7 +1,7 @@
 //! The flags that name a mode, and what they come to together.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cli::exit::Failure;
 use crate::cli::values::{JobParameters, interval, positive_size, word};
-use crate::jobs::{BuiltinJob, CaseData, JobError, Parameters, Setup, Shape};
+use crate::jobs::{BuiltinJob, CaseData, JobError, Output, Parameters, Setup, Shape};
 
 /// The flags of a mode that runs with a given parallelism.
 #[derive(Clone, Debug, Args)]
@@ -63,7 +63,7 @@ pub(crate) struct CheckpointArgs {
     /// The time between two checkpoints [default: 1s; torture: 20ms]
     #[arg(long, value_name = "DURATION", value_parser = interval)]
     checkpoint_interval: Option<Duration>,
-    /// Their folder [default: OUTPUT/.checkpoints]
+    /// Their folder [default: OUTPUT/.checkpoints, or FILE.checkpoints beside a database]
     #[arg(long, value_name = "DIR")]
     checkpoints: Option<PathBuf>,
     /// How many complete ones are kept
@@ -88,8 +88,8 @@ impl CheckpointArgs {
     }
 
     /// The folder of the checkpoints of a run that writes into `output`.
-    pub(crate) fn folder(&self, output: &Path) -> PathBuf {
-        self.checkpoints.clone().unwrap_or_else(|| output.join(".checkpoints"))
+    pub(crate) fn folder(&self, output: &Output) -> PathBuf {
+        self.checkpoints.clone().unwrap_or_else(|| output.checkpoints())
     }
 }
 
@@ -127,17 +127,21 @@ impl LevelArgs {
 impl Mode {
     /// Every mode that exists.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
+        Self::combinations().filter(|mode| mode.refusal().is_none())
+    }
+
+    /// Every guarantee with every mechanism and every sink, whether they go together or not.
+    pub(crate) fn combinations() -> impl Iterator<Item = Self> {
         let mechanisms = Guarantee::ALL
             .iter()
             .flat_map(|guarantee| Mechanism::ALL.iter().map(|mechanism| (*guarantee, *mechanism)));
-        let modes = mechanisms.flat_map(|(guarantee, mechanism)| {
+        mechanisms.flat_map(|(guarantee, mechanism)| {
             SinkContract::ALL.iter().map(move |sink| Self { guarantee, mechanism, sink: *sink })
-        });
-        modes.filter(|mode| mode.refusal().is_none())
+        })
     }
 
     /// Why the parts do not go together, if they do not.
-    fn refusal(self) -> Option<String> {
+    pub(crate) fn refusal(self) -> Option<String> {
         let Self { guarantee, mechanism, sink } = self;
         if mechanism.guarantee() != guarantee {
             return Some(format!(

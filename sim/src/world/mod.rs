@@ -177,7 +177,7 @@ enum Event {
 impl World {
     /// A world at its beginning.
     pub fn new(plan: Rc<Plan>, decider: Decider) -> Self {
-        let mut external = External::new(plan.variant != Some(Variant::OldAttemptNotFenced));
+        let mut external = External::new(plan.variant);
         let graph = plan.job.graph();
         for vertex in graph.vertex_ids() {
             if let Some((_, sink)) = plan.job.sink(vertex) {

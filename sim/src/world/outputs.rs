@@ -97,6 +97,7 @@ impl World {
         for passed in self.interposer.output(output) {
             match passed {
                 Passed::Stored(reply) => task.handle_stored(reply),
+                Passed::Replied(reply) => task.handle_sink(reply),
                 Passed::Out(output) => self.pass_on(task, output, bytes.clone(), lineage)?,
             }
         }
@@ -410,7 +411,7 @@ impl World {
         }
     }
 
-    /// The rows of a portion with their origins. They count as written by the attempt that had them.
+    /// The rows of a portion with their origins, as written by the attempt that had them.
     fn logged_rows(&self, portion: TransactionId, batches: &[Batch]) -> Vec<Row> {
         let rows = batches
             .iter()

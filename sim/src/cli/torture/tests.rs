@@ -35,7 +35,7 @@ impl Trial {
             SinkContract::Plain | SinkContract::Discard => "part-1-0.ndjson",
         };
         fs::write(folder.0.join(name), output.join("\n")).unwrap();
-        Judge::new(job, self.sink, case, numbers).judge(&folder.0).unwrap()
+        Judge::new(job, self.sink, case, numbers).judge(&folder.0.as_path().into()).unwrap()
     }
 
     /// Lost, duplicated and wrong, then the verdicts on state and output.
