@@ -94,6 +94,9 @@ words!(
         Idempotent = "idempotent",
         /// Writes become visible only when the checkpoint that covers them is complete.
         TwoPhase = "two-phase",
+        /// Rows wait in the state of the sink's task until the checkpoint that covers them is
+        /// complete, and are sent then.
+        WriteAhead = "write-ahead",
         /// Nothing is written: for measuring.
         Discard = "discard",
     }
@@ -165,6 +168,16 @@ impl Mechanism {
         match self {
             Self::None => false,
             Self::Tracked | Self::Acks | Self::Aligned => true,
+        }
+    }
+}
+
+impl SinkContract {
+    /// Whether rows become visible when a checkpoint completes, so that there have to be some.
+    pub const fn awaits_completion(self) -> bool {
+        match self {
+            Self::TwoPhase | Self::WriteAhead => true,
+            Self::Plain | Self::Idempotent | Self::Discard => false,
         }
     }
 }

@@ -255,6 +255,31 @@ pub enum TraceEvent {
         /// The attempt that asked.
         attempt: AttemptId,
     },
+    /// A write-ahead sink has put rows into its task's state.
+    Logged {
+        /// The task.
+        task: TaskId,
+        /// The portion that they are part of.
+        portion: TransactionId,
+        /// How many rows.
+        rows: u32,
+    },
+    /// A portion of logged rows has become visible, or was sent again.
+    Delivered {
+        /// The portion.
+        portion: TransactionId,
+        /// The attempt that sent it.
+        attempt: AttemptId,
+        /// It was visible before.
+        again: bool,
+    },
+    /// A portion of logged rows is marked as sent.
+    Marked {
+        /// The portion.
+        portion: TransactionId,
+        /// The attempt that marked it.
+        attempt: AttemptId,
+    },
     /// A source has reserved positions.
     Reserved {
         /// The task.

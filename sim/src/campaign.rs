@@ -287,7 +287,7 @@ pub fn windows_of(mechanism: Mechanism, sink: SinkContract, claim: Claim) -> Vec
     } else if mechanism == Mechanism::None {
         windows.push(Window::Reserving);
     }
-    if sink == SinkContract::TwoPhase && claim.output.is_some() {
+    if sink.awaits_completion() && claim.output.is_some() {
         windows.extend([Window::PreCommitted, Window::Committing]);
     }
     windows

@@ -3,13 +3,15 @@
 //! outlive their worker. An older attempt is fenced as soon as a newer one has opened the same sink
 //! subtask.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cofferdam::guarantee::SinkContract;
 use cofferdam::id::{AttemptId, SubtaskIndex, TransactionId, VertexId};
+use cofferdam::operator::sink::ErasedSink;
 use cofferdam::trace::Origin;
 
+use crate::interpose::Variant;
 use crate::log::Log;
 
 /// A written row.
@@ -29,8 +31,8 @@ pub struct Row {
 #[derive(Clone, Debug)]
 pub struct External {
     sinks: BTreeMap<VertexId, SinkModel>,
-    /// Whether older attempts are refused; a broken variant turns it off.
-    fences: bool,
+    /// The broken variant that is at work, if any.
+    variant: Option<Variant>,
 }
 
 /// The system behind one sink vertex.
@@ -42,6 +44,19 @@ struct SinkModel {
     /// durable yet.
     visible: BTreeMap<SubtaskIndex, Written>,
     transactions: BTreeMap<TransactionId, Transaction>,
+    /// Sending rows again that were sent before changes nothing.
+    resends_idempotently: bool,
+    /// Portions of rows that were sent, and whether they are marked.
+    portions: BTreeMap<TransactionId, bool>,
+}
+
+impl SinkModel {
+    /// Makes rows visible and durable.
+    fn show(&mut self, subtask: SubtaskIndex, rows: Vec<Row>) {
+        let visible = self.visible.entry(subtask).or_default();
+        visible.rows.extend(rows);
+        visible.flushed = visible.rows.len();
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -77,20 +92,22 @@ pub enum Refusal {
 }
 
 impl External {
-    /// No system yet. With `fences`, older attempts are refused.
-    pub fn new(fences: bool) -> Self {
-        Self { sinks: BTreeMap::new(), fences }
+    /// No system yet.
+    pub fn new(variant: Option<Variant>) -> Self {
+        Self { sinks: BTreeMap::new(), variant }
     }
 
     /// Adds the system behind a sink vertex.
-    pub fn add(&mut self, vertex: VertexId, contract: SinkContract) {
+    pub fn add(&mut self, vertex: VertexId, sink: &dyn ErasedSink) {
         self.sinks.insert(
             vertex,
             SinkModel {
-                contract,
+                contract: sink.contract(),
                 openers: BTreeMap::new(),
                 visible: BTreeMap::new(),
                 transactions: BTreeMap::new(),
+                resends_idempotently: sink.resends_idempotently(),
+                portions: BTreeMap::new(),
             },
         );
     }
@@ -169,18 +186,26 @@ impl External {
         attempt: AttemptId,
     ) -> Result<bool, Refusal> {
         self.check(transaction.vertex, transaction.subtask, attempt)?;
+        let repeats = self.is(Variant::RepeatedEffect);
         let sink = self.sink(transaction.vertex);
         let committed =
             sink.transactions.get_mut(&transaction).ok_or(Refusal::NoSuchTransaction)?;
         match committed.state {
-            TransactionState::Committed => Ok(true),
+            TransactionState::Committed => {
+                if repeats {
+                    let rows = committed.rows.clone();
+                    sink.show(transaction.subtask, rows);
+                }
+                Ok(true)
+            }
             TransactionState::Open => Err(Refusal::NoSuchTransaction),
             TransactionState::Prepared => {
                 committed.state = TransactionState::Committed;
-                let rows = std::mem::take(&mut committed.rows);
-                let visible = sink.visible.entry(transaction.subtask).or_default();
-                visible.rows.extend(rows);
-                visible.flushed = visible.rows.len();
+                let rows = committed.rows.clone();
+                if !repeats {
+                    committed.rows.clear();
+                }
+                sink.show(transaction.subtask, rows);
                 Ok(false)
             }
         }
@@ -210,6 +235,50 @@ impl External {
         Ok(dangling)
     }
 
+    /// Makes a portion of rows visible; says whether it was before.
+    ///
+    /// # Errors
+    /// As [`External::write`].
+    pub fn deliver(
+        &mut self,
+        portion: TransactionId,
+        attempt: AttemptId,
+        rows: Vec<Row>,
+    ) -> Result<bool, Refusal> {
+        self.check(portion.vertex, portion.subtask, attempt)?;
+        let repeats = self.is(Variant::RepeatedEffect);
+        let sink = self.sink(portion.vertex);
+        let again = sink.portions.contains_key(&portion);
+        sink.portions.entry(portion).or_default();
+        if !again || repeats || !sink.resends_idempotently {
+            sink.show(portion.subtask, rows);
+        }
+        Ok(again)
+    }
+
+    /// Marks a portion as sent.
+    ///
+    /// # Errors
+    /// As [`External::write`].
+    pub fn mark(&mut self, portion: TransactionId, attempt: AttemptId) -> Result<(), Refusal> {
+        self.check(portion.vertex, portion.subtask, attempt)?;
+        self.sink(portion.vertex).portions.insert(portion, true);
+        Ok(())
+    }
+
+    /// Whether a portion is marked as sent.
+    ///
+    /// # Errors
+    /// As [`External::write`].
+    pub fn is_marked(
+        &mut self,
+        portion: TransactionId,
+        attempt: AttemptId,
+    ) -> Result<bool, Refusal> {
+        self.check(portion.vertex, portion.subtask, attempt)?;
+        Ok(self.sink(portion.vertex).portions.get(&portion).is_some_and(|is_marked| *is_marked))
+    }
+
     /// The rows of a subtask that its worker's death would lose.
     pub fn unflushed(&mut self, vertex: VertexId, subtask: SubtaskIndex) -> usize {
         self.sink(vertex).visible.get(&subtask).map_or(0, |w| w.rows.len() - w.flushed)
@@ -222,9 +291,38 @@ impl External {
         }
     }
 
+    /// A task's death; what it has prepared outlives it.
+    pub fn forget_worker(&mut self, vertex: VertexId, subtask: SubtaskIndex) {
+        if self.is(Variant::RolledBackAtDeath) {
+            self.sink(vertex).transactions.retain(|id, transaction| {
+                id.subtask != subtask || transaction.state == TransactionState::Committed
+            });
+        }
+    }
+
     /// What a reader of committed data sees in a sink, in no order that means anything.
     pub fn visible(&self, vertex: VertexId) -> impl Iterator<Item = &Row> {
         self.sinks[&vertex].visible.values().flat_map(|written| written.rows.iter())
+    }
+
+    /// How often a reader of a table saw a row again that had been replaced: until the replay has
+    /// caught up an upsert brings back what its key had before (rule 75).
+    pub fn seen_again(&self, vertex: VertexId) -> u64 {
+        let mut current: BTreeMap<&[u8], &[u8]> = BTreeMap::new();
+        let mut seen: BTreeSet<(&[u8], &[u8])> = BTreeSet::new();
+        let mut again = 0;
+        for row in self.visible(vertex) {
+            let Some(key) = row.key.as_deref() else { continue };
+            let changes =
+                current.insert(key, &row.bytes).is_some_and(|before| *before != *row.bytes);
+            let is_new = seen.insert((key, &row.bytes));
+            again += u64::from(changes && !is_new);
+        }
+        again
+    }
+
+    fn is(&self, variant: Variant) -> bool {
+        self.variant == Some(variant)
     }
 
     fn sink(&mut self, vertex: VertexId) -> &mut SinkModel {
@@ -239,7 +337,9 @@ impl External {
     ) -> Result<(), Refusal> {
         let opener = self.sinks[&vertex].openers.get(&subtask);
         match opener {
-            Some(opener) if *opener > attempt && self.fences => Err(Refusal::Fenced),
+            Some(opener) if *opener > attempt && !self.is(Variant::OldAttemptNotFenced) => {
+                Err(Refusal::Fenced)
+            }
             Some(_) | None => Ok(()),
         }
     }

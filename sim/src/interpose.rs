@@ -32,6 +32,19 @@ pub enum Variant {
     /// Snapshots hold the positions of the source's checkpoint before, be it of an older attempt:
     /// they lie behind what the state has taken in, or ahead of it.
     PositionsStale,
+    /// Snapshots do not hold the rows that a write-ahead sink has not sent.
+    LogLeftOut,
+    /// Snapshots do not hold the transactions that await their commit.
+    TransactionsLeftOut,
+    /// A two-phase sink hears that its transaction is prepared before it is.
+    PreparedUnseen,
+    /// Every other commit fails, and the sink takes it for done.
+    CommitErrorSwallowed,
+    /// A transaction that is committed again shows its rows again, and so does a portion of logged
+    /// rows that is sent again.
+    RepeatedEffect,
+    /// A task's death rolls back what it has prepared.
+    RolledBackAtDeath,
     /// Older attempts are not refused: not by external systems, and not on channels.
     OldAttemptNotFenced,
     /// A sink acknowledges records when it has written them, not when they are flushed.
@@ -47,19 +60,38 @@ pub enum Variant {
 
 impl Variant {
     /// Every variant.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 17] = [
         Self::BarrierNotAligned,
         Self::CommitAtSnapshot,
         Self::AcknowledgeBeforeStored,
         Self::TimersLeftOut,
         Self::PositionsLeftOut,
         Self::PositionsStale,
+        Self::LogLeftOut,
+        Self::TransactionsLeftOut,
+        Self::PreparedUnseen,
+        Self::CommitErrorSwallowed,
+        Self::RepeatedEffect,
+        Self::RolledBackAtDeath,
         Self::OldAttemptNotFenced,
         Self::AcknowledgeBeforeFlushed,
         Self::TreeCutShort,
         Self::PositionBehindOpenReads,
         Self::DoubledWordEndsTree,
     ];
+}
+
+impl Variant {
+    /// Takes out of a snapshot what the variant leaves out, if it does that.
+    fn leave_out(self, snapshot: &mut TaskSnapshot) {
+        if self == Self::TimersLeftOut {
+            snapshot.operators.iter_mut().for_each(|operator| operator.timers = None);
+        } else if self == Self::LogLeftOut {
+            snapshot.log.clear();
+        } else if self == Self::TransactionsLeftOut {
+            snapshot.transactions.clear();
+        }
+    }
 }
 
 impl fmt::Display for Variant {
@@ -71,6 +103,12 @@ impl fmt::Display for Variant {
             Self::TimersLeftOut => "timers-left-out",
             Self::PositionsLeftOut => "positions-left-out",
             Self::PositionsStale => "positions-stale",
+            Self::LogLeftOut => "log-left-out",
+            Self::TransactionsLeftOut => "transactions-left-out",
+            Self::PreparedUnseen => "prepared-unseen",
+            Self::CommitErrorSwallowed => "commit-error-swallowed",
+            Self::RepeatedEffect => "repeated-effect",
+            Self::RolledBackAtDeath => "rolled-back-at-death",
             Self::OldAttemptNotFenced => "old-attempt-not-fenced",
             Self::AcknowledgeBeforeFlushed => "acknowledge-before-flushed",
             Self::TreeCutShort => "tree-cut-short",
@@ -118,7 +156,7 @@ pub enum Passed {
     /// Back to the task, as an answer of the store.
     Stored(StoreReply),
     /// Back to the task, as an answer of its sink.
-    Sunk(SinkReply),
+    Replied(SinkReply),
 }
 
 impl Interposer {
@@ -138,7 +176,7 @@ impl Interposer {
             (Some(Variant::AcknowledgeBeforeFlushed), TaskOutput::Sink(SinkRequest::Flush(to))) => {
                 smallvec![
                     Passed::Out(TaskOutput::Sink(SinkRequest::Flush(to))),
-                    Passed::Sunk(SinkReply::Flushed(to)),
+                    Passed::Replied(SinkReply::Flushed(to)),
                 ]
             }
             (
@@ -155,6 +193,17 @@ impl Interposer {
                     Passed::Out(TaskOutput::Sink(SinkRequest::Commit(pending.transaction))),
                 ]
             }
+            (Some(Variant::PreparedUnseen), TaskOutput::Sink(SinkRequest::Prepare(pending))) => {
+                smallvec![
+                    Passed::Replied(SinkReply::Prepared(pending)),
+                    Passed::Out(TaskOutput::Sink(SinkRequest::Prepare(pending))),
+                ]
+            }
+            (Some(Variant::CommitErrorSwallowed), TaskOutput::Sink(SinkRequest::Commit(id)))
+                if !id.sequence.is_multiple_of(2) =>
+            {
+                smallvec![Passed::Replied(SinkReply::Committed(id))]
+            }
             (
                 Some(Variant::AcknowledgeBeforeStored),
                 TaskOutput::Store(StoreRequest::Put { key, value: StoreValue::State(snapshot) }),
@@ -166,17 +215,14 @@ impl Interposer {
                 smallvec![Passed::Out(put), Passed::Stored(reply)]
             }
             (
-                Some(
-                    variant @ (Variant::TimersLeftOut
-                    | Variant::PositionsLeftOut
-                    | Variant::PositionsStale),
-                ),
+                Some(variant),
                 TaskOutput::Store(StoreRequest::Put {
                     key: key @ StoreKey::State { .. },
                     value: StoreValue::State(mut snapshot),
                 }),
             ) => {
-                self.spoil(variant, &mut snapshot);
+                variant.leave_out(&mut snapshot);
+                self.displace(variant, &mut snapshot);
                 let value = StoreValue::State(snapshot);
                 smallvec![Passed::Out(TaskOutput::Store(StoreRequest::Put { key, value }))]
             }
@@ -227,11 +273,8 @@ impl Interposer {
         output
     }
 
-    /// Leaves out of a snapshot what the variant leaves out.
-    fn spoil(&mut self, variant: Variant, snapshot: &mut TaskSnapshot) {
-        if variant == Variant::TimersLeftOut {
-            snapshot.operators.iter_mut().for_each(|operator| operator.timers = None);
-        }
+    /// Puts other positions into a source's snapshot, if the variant does.
+    fn displace(&mut self, variant: Variant, snapshot: &mut TaskSnapshot) {
         let Some(source) = &mut snapshot.source else { return };
         if variant == Variant::PositionsLeftOut {
             *source = SourceState::default();

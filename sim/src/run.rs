@@ -131,6 +131,9 @@ pub struct Report {
     pub windows: BTreeMap<Window, u64>,
     /// How often each other fault happened.
     pub disturbances: BTreeMap<Disturbance, u64>,
+    /// How often readers of idempotent sinks saw a row again that had been replaced, until the
+    /// replay had caught up.
+    pub seen_again: u64,
     /// Decisions of the scenario that did not apply.
     pub diverged: Vec<Divergence>,
 }
@@ -254,6 +257,7 @@ impl Run {
         }
         Report {
             seed: self.seed,
+            seen_again: self.sinks().map(|vertex| world.external().seen_again(vertex)).sum(),
             claim: self.claim,
             events: world.events(),
             trace_hash: world.trace_hash(),
@@ -338,10 +342,14 @@ impl Run {
             .collect()
     }
 
+    /// The vertices that end in a sink.
+    fn sinks(&self) -> impl Iterator<Item = VertexId> {
+        let job = &self.case.job;
+        job.graph().vertex_ids().filter(|vertex| job.sink(*vertex).is_some())
+    }
+
     fn output_hash(&self) -> u64 {
-        let vertices = self.case.job.graph().vertex_ids();
-        let sinks = vertices.filter(|v| self.case.job.sink(*v).is_some());
-        let rows = sinks.flat_map(|vertex| {
+        let rows = self.sinks().flat_map(|vertex| {
             let rows = self.world.external().visible(vertex);
             rows.map(move |row| hash_bytes(u64::from(vertex.get()), &row.bytes))
         });

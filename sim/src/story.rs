@@ -50,11 +50,9 @@ fn words(event: &TraceEvent, graph: &PhysicalGraph) -> String {
         TraceEvent::Triggered { checkpoint } => format!("{checkpoint} is triggered"),
         TraceEvent::Completed { checkpoint, .. } => format!("{checkpoint} is complete"),
         TraceEvent::Aborted { checkpoint, reason } => format!("{checkpoint} is aborted: {reason}"),
-        TraceEvent::Written { task, transaction: Some(transaction), rows, .. } => {
-            format!("{} writes {} in transaction {transaction}", name(task), count(rows, "row"))
-        }
-        TraceEvent::Written { task, transaction: None, rows, .. } => {
-            format!("{} writes {}", name(task), count(rows, "row"))
+        TraceEvent::Written { task, transaction, rows, .. } => {
+            let within = transaction.map(|id| format!(" in transaction {id}")).unwrap_or_default();
+            format!("{} writes {}{within}", name(task), count(rows, "row"))
         }
         TraceEvent::Prepared { transaction, checkpoint } => {
             format!("transaction {transaction} is prepared for {checkpoint}")
@@ -66,6 +64,12 @@ fn words(event: &TraceEvent, graph: &PhysicalGraph) -> String {
         TraceEvent::RolledBack { transaction, .. } => {
             format!("transaction {transaction} is rolled back")
         }
+        TraceEvent::Logged { task, rows, .. } => {
+            format!("{} logs {}", name(task), count(rows, "row"))
+        }
+        TraceEvent::Delivered { portion, again: true, .. } => format!("{portion} is sent again"),
+        TraceEvent::Delivered { portion, .. } => format!("{portion} is sent"),
+        TraceEvent::Marked { portion, .. } => format!("{portion} is marked as sent"),
         TraceEvent::Reserved { task, .. } => format!("{} has reserved positions", name(task)),
         TraceEvent::Disturbed { fault, task } => {
             let whose = task.map_or("the coordinator".to_owned(), name);

@@ -50,7 +50,8 @@ impl Run<'_> {
             parameters: Parameters::given(job, self.given.iter().copied())?,
         };
         let output = folder.0.join("out");
-        let files = Files { inputs: vec![input], output: output.clone(), origins: self.origins };
+        let files =
+            Files { inputs: vec![input], output: output.as_path().into(), origins: self.origins };
         run(&job.over_files(&files, &setup)?.job, RunOptions::default()).unwrap();
         Ok([sorted_lines(&output), sorted_lines(&output.join("expired"))])
     }

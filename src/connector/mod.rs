@@ -3,3 +3,5 @@
 #[cfg(feature = "threads")]
 pub mod file;
 pub mod memory;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;

@@ -15,7 +15,7 @@ use crate::config::JobConfig;
 use crate::element::Record;
 use crate::graph::Partition;
 use crate::graph::physical::{Edge, PhysicalGraph, Vertex};
-use crate::guarantee::{Mechanism, SinkContract};
+use crate::guarantee::Mechanism;
 use crate::id::VertexId;
 use crate::job::{GraphError, Job, RouteFactory, RoutePlace, SinkParts, SourceParts, VertexParts};
 use crate::operator::Emit;
@@ -23,7 +23,9 @@ use crate::operator::Operator;
 use crate::operator::chain::{Chain, Named, Pass, Segment};
 use crate::operator::keyed::{Aggregate, ByRef, ByValue, KeySelector, Keyed, KeyedProcess};
 use crate::operator::route::{Broadcast, ByKey, Forward, Rebalance, Route};
-use crate::operator::sink::{Direct, ErasedSink, Sink, Transactional, TransactionalSink};
+use crate::operator::sink::{
+    Direct, ErasedSink, Logged, Sink, Transactional, TransactionalSink, WriteAheadSink,
+};
 use crate::operator::source::{Source, TimeOf, WatermarkStrategy};
 use crate::operator::stage::Fused;
 use crate::operator::stateless::{FilterMap, FlatMap};
@@ -285,6 +287,11 @@ impl<S: Segment> Stream<S> {
         self.end(uid, Box::new(Transactional(sink)));
     }
 
+    /// Ends the stream in a sink whose rows wait in its task's state for a complete checkpoint.
+    pub fn write_ahead_sink<K: WriteAheadSink<Record = S::Out>>(self, uid: &str, sink: K) {
+        self.end(uid, Box::new(Logged(sink)));
+    }
+
     fn end(mut self, uid: &str, sink: Box<dyn ErasedSink>) {
         self.take_uid(uid);
         self.seal(Some(SinkParts { uid: uid.into(), sink }));
@@ -475,15 +482,16 @@ fn check_mechanism(
             return Err(GraphError::NotReplayable { uid, mechanism });
         }
         let Some(sink) = &parts.sink else { continue };
-        if sink.sink.contract() != SinkContract::TwoPhase {
+        let (uid, contract) = (sink.uid.to_string(), sink.sink.contract());
+        if !contract.awaits_completion() {
             continue;
         }
-        if !sink.sink.has_transactions() {
-            return Err(GraphError::NoTransactions(sink.uid.to_string()));
+        if sink.sink.is_direct() {
+            return Err(GraphError::NotDirect { uid, contract });
         }
         if !mechanism.takes_checkpoints() {
             let uid = sink.uid.to_string();
-            return Err(GraphError::NothingCommits { uid, mechanism });
+            return Err(GraphError::NothingCommits { uid, contract, mechanism });
         }
     }
     Ok(())

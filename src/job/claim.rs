@@ -194,7 +194,7 @@ impl Job {
     ) -> Option<SinkClaim> {
         let sink = self.vertices[vertex.index()].sink.as_ref()?;
         let contract = sink.sink.contract();
-        let (level, reason) = sink_level(contract, passed);
+        let (level, reason) = sink_level(contract, passed, sink.sink.resends_idempotently());
         let uid = sink.uid.clone();
         because.push(level.unwrap_or(Level::ExactlyOnce), format!("sink '{uid}' {reason}"));
         Some(SinkClaim { uid, contract, level })
@@ -287,7 +287,11 @@ impl Passed {
 }
 
 /// What a reader sees of a sink that this stream ends in, and why.
-fn sink_level(contract: SinkContract, passed: Passed) -> (Option<Level>, &'static str) {
+fn sink_level(
+    contract: SinkContract,
+    passed: Passed,
+    resends_idempotently: bool,
+) -> (Option<Level>, &'static str) {
     let Passed { arrival, state, varies } = passed;
     match contract {
         SinkContract::Discard => (None, "writes nothing"),
@@ -316,6 +320,16 @@ fn sink_level(contract: SinkContract, passed: Passed) -> (Option<Level>, &'stati
             Some(state),
             "is idempotent: its final rows are as right as the state behind them, though readers \
              may see old ones again until a replay has caught up",
+        ),
+        SinkContract::WriteAhead if !resends_idempotently => (
+            Some(arrival.level().weakest(Level::AtLeastOnce)),
+            "is write-ahead, and a crash between sending rows and marking them as sent shows them \
+             again: a send that is idempotent, or atomic with the mark, would lift it",
+        ),
+        SinkContract::WriteAhead => (
+            Some(arrival.level()),
+            "is write-ahead, and sending rows again changes nothing: it shows exactly what \
+             completed checkpoints cover",
         ),
         SinkContract::TwoPhase => match arrival {
             Arrival::Again | Arrival::AgainChanged => (

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::config::JobConfig;
 use crate::graph::{Cycle, Partition, PhysicalGraph, Subtask};
-use crate::guarantee::Mechanism;
+use crate::guarantee::{Mechanism, SinkContract};
 use crate::id::{AttemptId, SubtaskIndex, TaskId, TransactionId, VertexId};
 use crate::operator::OperatorTraits;
 use crate::operator::route::Route;
@@ -20,7 +20,7 @@ use crate::operator::stage::Stage;
 use crate::operator::unacknowledged::Unacknowledged;
 use crate::state::RestoreError;
 use crate::state::key_group::{KeyGroupAssigner, KeyGroupCount};
-use crate::state::snapshot::{SourceState, TaskState};
+use crate::state::snapshot::{LoggedRows, LoggedState, SourceState, TaskState};
 use crate::task::{Outlet, Task, TaskParts};
 
 pub use builder::{JobBuilder, KeyedStream, Stream};
@@ -56,6 +56,16 @@ struct SourceParts {
 struct SinkParts {
     uid: Arc<str>,
     sink: Box<dyn ErasedSink>,
+}
+
+impl SinkParts {
+    fn restore_log(&self, log: &[LoggedState]) -> Result<Vec<LoggedRows>, RestoreError> {
+        let restored = log.iter().map(|logged| {
+            let rows = self.sink.decode(&logged.rows).map_err(RestoreError::Rows)?;
+            Ok(LoggedRows { pending: logged.pending, batches: Arc::new(vec![rows]) })
+        });
+        restored.collect()
+    }
 }
 
 /// Makes the sending side of an edge for one subtask.
@@ -123,20 +133,30 @@ pub enum GraphError {
         /// The mechanism.
         mechanism: Mechanism,
     },
-    /// Transactions that nothing would ever commit.
+    /// Rows that nothing would ever make visible.
     #[error(
-        "the two-phase sink '{uid}' commits when a checkpoint completes, and the mechanism \
+        "the {contract} sink '{uid}' shows rows when a checkpoint completes, and the mechanism \
          {mechanism} takes none: use a plain sink or a stronger guarantee"
     )]
     NothingCommits {
         /// The sink.
         uid: String,
+        /// What it promises.
+        contract: SinkContract,
         /// The mechanism.
         mechanism: Mechanism,
     },
     /// A contract that the sink has no means to keep.
-    #[error("the sink '{0}' says that it is two-phase: end the stream with transactional_sink")]
-    NoTransactions(String),
+    #[error(
+        "the sink '{uid}' says that it is {contract}: end the stream with transactional_sink or \
+         write_ahead_sink"
+    )]
+    NotDirect {
+        /// The sink.
+        uid: String,
+        /// What it promises.
+        contract: SinkContract,
+    },
     /// Two sinks that would write over each other's output.
     #[error(
         "the sinks '{first}' and '{second}' both write into {destination}: give each a place of \
@@ -220,11 +240,12 @@ impl Job {
         let subtask = self.subtask(task, attempt);
         let mut stage = parts.stage.clone();
         stage.open(&subtask);
-        let (source, transactions, finished) = match start {
-            TaskStart::Fresh(source) => (source, Vec::new(), false),
+        let (source, transactions, log, finished) = match start {
+            TaskStart::Fresh(source) => (source, Vec::new(), Vec::new(), false),
             TaskStart::Restored(state) => {
                 stage.restore(&state.operators)?;
-                (state.source, state.transactions, state.finished)
+                let log = parts.sink.as_ref().map(|sink| sink.restore_log(&state.log)).transpose();
+                (state.source, state.transactions, log?.unwrap_or_default(), state.finished)
             }
         };
         let first = TransactionId { vertex, subtask: index, attempt, sequence: 0 };
@@ -239,7 +260,7 @@ impl Job {
             sink: parts
                 .sink
                 .as_ref()
-                .map(|sink| SinkMachine::new(sink.sink.contract(), first, transactions)),
+                .map(|sink| SinkMachine::new(sink.sink.contract(), first, transactions, log)),
             outlet: self.outlet(vertex, index),
             stage,
             subtask,

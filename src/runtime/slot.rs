@@ -8,7 +8,7 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use crate::drive::{TaskDriver, drain};
-use crate::element::Element;
+use crate::element::{Batch, Element};
 use crate::id::{AttemptId, ChannelIndex, OutletIndex, TaskId};
 use crate::message::{FromTask, TaskError, TaskMessage, ToPeer};
 use crate::operator::sink::{ErasedSink, SinkPlace, SinkReply, SinkRequest};
@@ -350,9 +350,19 @@ impl TaskDriver for Driver<'_, '_> {
         if self.hands.failure.is_some() {
             return;
         }
-        if let SinkRequest::Write { records, .. } = &request {
+        let records = match &request {
+            SinkRequest::Write { records, .. } => records.len(),
+            SinkRequest::Send { records, .. } => records.iter().map(Batch::len).sum(),
+            SinkRequest::Flush(_)
+            | SinkRequest::Prepare(_)
+            | SinkRequest::Commit(_)
+            | SinkRequest::AbortDangling
+            | SinkRequest::LookUp(_)
+            | SinkRequest::Mark(_) => 0,
+        };
+        if records > 0 {
             let counters = &self.around.office.counters;
-            counters.records_out.fetch_add(records.len() as u64, Ordering::Relaxed);
+            counters.records_out.fetch_add(records as u64, Ordering::Relaxed);
         }
         let (sink, _) = self.hands.sink.as_mut().expect("only a task with a sink asks it");
         match sink.carry_out(request) {

@@ -14,6 +14,9 @@ pub enum RestoreError {
         /// What is wrong with its bytes.
         error: DecodeError,
     },
+    /// The rows of a write-ahead sink are not of the type that the job declares.
+    #[error("rows that wait to be sent: {0}")]
+    Rows(DecodeError),
     /// The group belongs to another subtask.
     #[error("{group} is not among the groups {range} of this subtask")]
     ForeignGroup {

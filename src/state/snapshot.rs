@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::element::Batch;
 use crate::id::{CheckpointId, SplitId, TaskId, TransactionId};
 use crate::state::key_group::KeyGroup;
 
@@ -49,6 +50,8 @@ pub struct TaskSnapshot {
     pub source: Option<SourceState>,
     /// Its sink's pre-committed transactions, in the order in which they are to be committed.
     pub transactions: Vec<PendingTransaction>,
+    /// The rows that its write-ahead sink has not sent, in the order in which they are to be.
+    pub log: Vec<LoggedRows>,
 }
 
 impl TaskSnapshot {
@@ -72,6 +75,7 @@ impl TaskSnapshot {
                 .collect(),
             source: self.source.clone(),
             transactions: self.transactions.clone(),
+            log: self.log.iter().map(LoggedRows::to_state).collect(),
         }
     }
 }
@@ -91,6 +95,8 @@ pub struct TaskState {
     pub source: Option<SourceState>,
     /// Its sink's pre-committed transactions, in the order in which they are to be committed.
     pub transactions: Vec<PendingTransaction>,
+    /// The rows that its write-ahead sink has not sent, in the order in which they are to be.
+    pub log: Vec<LoggedState>,
 }
 
 /// One operator's state as it is stored.
@@ -132,4 +138,31 @@ pub struct PendingTransaction {
     pub checkpoint: CheckpointId,
     /// The transaction.
     pub transaction: TransactionId,
+}
+
+/// Rows that a write-ahead sink sends when a checkpoint is complete.
+#[derive(Clone, Debug)]
+pub struct LoggedRows {
+    /// The checkpoint, and the id of these rows.
+    pub pending: PendingTransaction,
+    /// The rows.
+    pub batches: Arc<Vec<Batch>>,
+}
+
+impl LoggedRows {
+    fn to_state(&self) -> LoggedState {
+        let encoded = |batch: &Batch| -> Vec<_> {
+            (0..batch.len()).map(|position| batch.encode_record(position)).collect()
+        };
+        LoggedState { pending: self.pending, rows: self.batches.iter().flat_map(encoded).collect() }
+    }
+}
+
+/// Rows of a write-ahead sink as they are stored.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct LoggedState {
+    /// The checkpoint whose completion sends them, and their id.
+    pub pending: PendingTransaction,
+    /// The rows, each encoded.
+    pub rows: Vec<Vec<u8>>,
 }

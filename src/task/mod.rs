@@ -90,7 +90,8 @@ pub enum TaskOutput {
 /// What a task awaits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// The commits of restored transactions, and the abort of what earlier attempts left open.
+    /// The commits of restored transactions and the abort of what earlier attempts left open, or
+    /// the delivery of restored rows.
     AwaitingSinkRecovery,
     /// Records.
     AwaitingRecords,
@@ -234,6 +235,7 @@ impl Task {
             operators: self.stage.snapshot(),
             source: self.source.as_ref().map(SourceMachine::state),
             transactions: self.sink.as_ref().map(SinkMachine::transactions).unwrap_or_default(),
+            log: self.sink.as_ref().map(SinkMachine::log).unwrap_or_default(),
         }
     }
 
@@ -408,6 +410,17 @@ impl Task {
                     self.finish();
                 }
             }
+            SinkReply::LookedUp { .. } | SinkReply::Sent(_) | SinkReply::Marked(_) => {
+                let sink = self.sink.as_mut().expect("only a task with a sink hears of deliveries");
+                let next = sink.handle_delivery(reply);
+                let (is_delivering, is_settled) = (sink.is_committing(), sink.is_settled());
+                self.outputs.extend(next.map(TaskOutput::Sink));
+                if self.phase == Phase::AwaitingSinkRecovery && !is_delivering {
+                    self.start(self.gate.is_finished());
+                } else if self.phase == Phase::AwaitingLastCommits && is_settled {
+                    self.finish();
+                }
+            }
             SinkReply::DanglingAborted => {
                 if self.phase == Phase::AwaitingSinkRecovery {
                     self.start(self.gate.is_finished());
@@ -472,7 +485,7 @@ impl Task {
             return;
         }
         match &mut self.sink {
-            Some(sink) => self.outputs.push_back(TaskOutput::Sink(sink.write(records))),
+            Some(sink) => self.outputs.extend(sink.write(records).map(TaskOutput::Sink)),
             None => self.outlet.send(records, &mut self.outputs),
         }
     }

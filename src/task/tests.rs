@@ -650,6 +650,9 @@ fn request_text(request: &SinkRequest) -> String {
         }
         SinkRequest::Commit(transaction) => format!("commit {}", name(*transaction)),
         SinkRequest::AbortDangling => "abort dangling".to_owned(),
+        SinkRequest::LookUp(id) => format!("look up {}", id.sequence),
+        SinkRequest::Send { id, .. } => format!("send {}", id.sequence),
+        SinkRequest::Mark(id) => format!("mark {}", id.sequence),
     }
 }
 

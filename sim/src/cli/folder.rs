@@ -12,10 +12,12 @@ use cofferdam::job::Job;
 use cofferdam::runtime::{self, CheckpointStore, Resume};
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "sqlite")]
+use crate::cli::database;
 use crate::cli::exit::Failure;
 use crate::cli::mode::Mode;
 use crate::cli::output::Console;
-use crate::jobs::{BuiltinJob, Parameters};
+use crate::jobs::{BuiltinJob, Output, Parameters};
 
 /// What has to be the same for a run to go on from another's checkpoints.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -26,18 +28,18 @@ pub(crate) struct Description {
     parallelism: usize,
     parameters: Vec<(String, String)>,
     input: Vec<PathBuf>,
-    output: PathBuf,
+    output: String,
 }
 
 impl Description {
-    /// `output` is the path that [`output_folder`] gives.
+    /// `output` is what [`prepare_output`] gives.
     pub(crate) fn new(
         job: &dyn BuiltinJob,
         mode: Mode,
         parallelism: usize,
         parameters: &Parameters,
         input: &[PathBuf],
-        output: PathBuf,
+        output: &Output,
     ) -> Self {
         let owned = |(flag, value): (&str, &str)| (flag.to_owned(), value.to_owned());
         let absolute = |path: &PathBuf| path::absolute(path).unwrap_or_else(|_| path.clone());
@@ -47,7 +49,7 @@ impl Description {
             parallelism,
             parameters: parameters.iter().map(owned).collect(),
             input: input.iter().map(absolute).collect(),
-            output,
+            output: output.to_string(),
         }
     }
 
@@ -69,7 +71,7 @@ impl Description {
             format!("--sink {}", self.mode.sink),
             format!("--parallelism {}", self.parallelism),
             format!("--input {}", input.join(" ")),
-            format!("--output {}", self.output.display()),
+            format!("--output {}", self.output),
         ];
         texts.extend(self.parameters.iter().map(|(flag, value)| format!("--{flag} {value}")));
         texts
@@ -87,7 +89,7 @@ struct Left {
 /// The folders of a run, and the store in the one of its checkpoints, which is locked for it.
 pub(crate) struct Folders<'a> {
     pub(crate) checkpoints: &'a Path,
-    pub(crate) output: &'a Path,
+    pub(crate) output: &'a Output,
     pub(crate) store: &'a dyn CheckpointStore,
 }
 
@@ -109,7 +111,7 @@ impl Folders<'_> {
                 if begins_anew {
                     self.refuse_lost_checkpoints(described.mode)?;
                 }
-                if !begins_anew || first_part(self.output).is_some() {
+                if !begins_anew || first_rows(self.output).is_some() {
                     check_contents(&before.contents, inputs, console)?;
                     return Ok(begins_anew);
                 }
@@ -137,20 +139,19 @@ impl Folders<'_> {
     /// there only if a checkpoint is; and without checkpoints a reserved position comes before all.
     fn refuse_lost_checkpoints(&self, mode: Mode) -> Result<(), Failure> {
         let may_repeat = match mode.sink {
-            SinkContract::TwoPhase => false,
+            SinkContract::TwoPhase | SinkContract::WriteAhead => false,
             SinkContract::Plain => {
                 mode.mechanism.takes_checkpoints() && !self.checkpoints.join(COMPLETED).exists()
             }
             SinkContract::Idempotent | SinkContract::Discard => true,
         };
-        match first_part(self.output).filter(|_| !may_repeat) {
+        match first_rows(self.output).filter(|_| !may_repeat) {
             None => Ok(()),
-            Some(part) => Err(Failure::input(format!(
+            Some(rows) => Err(Failure::input(format!(
                 "{}: what said how far the run had come is gone, and from the start of the input \
-                 it would write all of {} again: put it back, or give other folders for --output \
-                 and --checkpoints",
-                self.checkpoints.display(),
-                part.display()
+                 it would write all of {rows} again: put it back, or give other folders for \
+                 --output and --checkpoints",
+                self.checkpoints.display()
             ))),
         }
     }
@@ -219,27 +220,55 @@ fn check_contents(
     Ok(())
 }
 
-/// Makes the folder of the output. Its path, by which it is known from everywhere.
-pub(crate) fn output_folder(path: &Path) -> Result<PathBuf, Failure> {
+/// Makes the place of the output. Its name, by which it is known from everywhere.
+pub(crate) fn prepare_output(output: &Output) -> Result<Output, Failure> {
+    match output {
+        Output::Folder(path) => make_folder(path)?,
+        #[cfg(feature = "sqlite")]
+        Output::Sqlite(file) => database::check(file)?,
+    }
+    Ok(output.absolute())
+}
+
+fn make_folder(path: &Path) -> Result<(), Failure> {
     let failed =
         |error: &dyn Display| Failure::input(format!("--output {}: {error}", path.display()));
     if path.exists() && !path.is_dir() {
         return Err(failed(&"it is a file, not a folder"));
     }
-    let made = fs::create_dir_all(path).and_then(|()| fs::canonicalize(path));
-    made.map_err(|error| failed(&error))
+    fs::create_dir_all(path).map_err(|error| failed(&error))
 }
 
 /// A run from the start would add its output to what is there: everything would seem doubled.
-pub(crate) fn refuse_old_output(output: &Path) -> Result<(), Failure> {
-    match first_part(output) {
-        Some(part) => Err(Failure::input(format!(
-            "--output {}: {} of another run is there, and this one begins at the start of the \
-             input: remove it or name another folder",
-            output.display(),
-            part.strip_prefix(output).unwrap_or(&part).display()
+pub(crate) fn refuse_old_output(output: &Output) -> Result<(), Failure> {
+    let (old, other) = match output {
+        Output::Folder(folder) => {
+            let name = |part: PathBuf| part.strip_prefix(folder).unwrap_or(&part).to_owned();
+            (first_part(folder).map(|part| name(part).display().to_string()), "folder")
+        }
+        #[cfg(feature = "sqlite")]
+        Output::Sqlite(file) => {
+            (database::first_opened_table(file).map(|table| format!("the table {table}")), "file")
+        }
+    };
+    match old {
+        Some(old) => Err(Failure::input(format!(
+            "--output {output}: {old} of another run is there, and this one begins at the start of \
+             the input: remove it or name another {other}"
         ))),
         None => Ok(()),
+    }
+}
+
+/// Where the sinks of an earlier run left rows, if they did.
+fn first_rows(output: &Output) -> Option<String> {
+    match output {
+        Output::Folder(folder) => first_part(folder).map(|part| part.display().to_string()),
+        #[cfg(feature = "sqlite")]
+        Output::Sqlite(file) => {
+            let table = database::first_table(file)?;
+            Some(format!("table {table} of {}", file.display()))
+        }
     }
 }
 

@@ -9,6 +9,8 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod analyze;
+#[cfg(feature = "sqlite")]
+mod database;
 mod exit;
 mod folder;
 mod graph;

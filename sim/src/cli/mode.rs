@@ -1,7 +1,7 @@
 //! The flags that name a mode, and what they come to together.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cli::exit::Failure;
 use crate::cli::values::{JobParameters, Restarts, interval, positive_size, restarts, word};
-use crate::jobs::{BuiltinJob, CaseData, JobError, Parameters, Setup, Shape};
+use crate::jobs::{BuiltinJob, CaseData, JobError, Output, Parameters, Setup, Shape};
 
 /// The flags of a mode that runs with a given parallelism.
 #[derive(Clone, Debug, Args)]
@@ -74,7 +74,7 @@ pub(crate) struct CheckpointArgs {
     /// The time between two checkpoints [default: 1s; torture: 20ms]
     #[arg(long, value_name = "DURATION", value_parser = interval)]
     checkpoint_interval: Option<Duration>,
-    /// Their folder [default: OUTPUT/.checkpoints]
+    /// Their folder [default: OUTPUT/.checkpoints, or FILE.checkpoints beside a database]
     #[arg(long, value_name = "DIR")]
     checkpoints: Option<PathBuf>,
     /// How many complete ones are kept
@@ -99,8 +99,8 @@ impl CheckpointArgs {
     }
 
     /// The folder of the checkpoints of a run that writes into `output`.
-    pub(crate) fn folder(&self, output: &Path) -> PathBuf {
-        self.checkpoints.clone().unwrap_or_else(|| output.join(".checkpoints"))
+    pub(crate) fn folder(&self, output: &Output) -> PathBuf {
+        self.checkpoints.clone().unwrap_or_else(|| output.checkpoints())
     }
 }
 
@@ -162,9 +162,9 @@ impl Mode {
                 mechanism.guarantee()
             ));
         }
-        if sink == SinkContract::TwoPhase && !mechanism.takes_checkpoints() {
+        if sink.awaits_completion() && !mechanism.takes_checkpoints() {
             return Some(format!(
-                "--sink {sink} commits when a checkpoint completes, and --mechanism {mechanism} \
+                "--sink {sink} shows rows when a checkpoint completes, and --mechanism {mechanism} \
                  takes none: use --sink plain or another mechanism"
             ));
         }

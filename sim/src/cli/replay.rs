@@ -72,6 +72,7 @@ struct Out<'a> {
     unexpected: usize,
     wrong: usize,
     stuck: bool,
+    seen_again: u64,
     diverged: Vec<String>,
     violation: Option<ViolationOut>,
 }
@@ -313,6 +314,7 @@ impl Replayed<'_> {
                 unexpected: judgement.unexpected,
                 wrong: judgement.wrong,
                 stuck: judgement.stuck,
+                seen_again: report.seen_again,
                 diverged: diverged.to_vec(),
                 violation,
             });
@@ -337,6 +339,13 @@ impl Replayed<'_> {
         let output = judgement.output.zip(report.claim.output).zip(judgement.output_level);
         if let Some(((verdict, claim), level)) = output {
             side("output", verdict, claim, level);
+        }
+        if report.seen_again > 0 {
+            console.say(format!(
+                "        until the replay had caught up, readers saw {} rows again that had been \
+                 replaced",
+                report.seen_again
+            ));
         }
         if let Some(ViolationOut { what, r#where, record, why, rule, .. }) = violation {
             console.say(format!("\n{} in the {where}: {why}", paint.bad(what), where = r#where));

@@ -20,7 +20,7 @@ use crate::cli::mode::{Backend, EngineArgs, Mode};
 use crate::cli::output::{Console, grouped, seconds};
 use crate::cli::signals::stop_flag;
 use crate::cli::values::{find_job, positive, positive_size};
-use crate::jobs::{FileJob, Files, Setup, Shape};
+use crate::jobs::{FileJob, Files, Output, Setup, Shape};
 
 /// Run a job on the real engine
 #[derive(Debug, Args)]
@@ -30,9 +30,9 @@ pub(crate) struct RunArgs {
     /// What it reads, file after file
     #[arg(long, value_name = "FILE", num_args = 1..)]
     input: Vec<PathBuf>,
-    /// The folder that its sinks write into
+    /// The folder that its sinks write into, or sqlite:FILE for tables in a database
     #[arg(long, value_name = "DIR")]
-    output: PathBuf,
+    output: Output,
     /// Where to begin: latest (if any), never (at the start of the input), or a checkpoint's folder
     #[arg(long, value_name = "WHERE", value_parser = resume, default_value = "latest")]
     resume: Resume,
@@ -114,9 +114,9 @@ impl RunArgs {
         &self,
         job: &Job,
         console: &Console,
-        describe: impl FnOnce(PathBuf) -> Description,
+        describe: impl FnOnce(&Output) -> Description,
     ) -> Result<Start, Failure> {
-        let output = folder::output_folder(&self.output)?;
+        let output = folder::prepare_output(&self.output)?;
         if self.engine.checkpoints.backend == Backend::Memory {
             folder::refuse_old_output(&self.output)?;
             return Ok(Start { store: Arc::new(MemoryStore::new()), folder: None, is_anew: true });
@@ -124,7 +124,7 @@ impl RunArgs {
         let folder = self.engine.checkpoints.folder(&self.output);
         let store = FileStore::open(&folder)?;
         let folders = Folders { checkpoints: &folder, output: &self.output, store: &store };
-        let is_anew = folders.settle(job, &self.resume, &describe(output), console)?;
+        let is_anew = folders.settle(job, &self.resume, &describe(&output), console)?;
         Ok(Start { store: Arc::new(store), folder: Some(folder), is_anew })
     }
 }

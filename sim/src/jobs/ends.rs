@@ -6,7 +6,7 @@ use cofferdam::guarantee::SinkContract;
 use cofferdam::id::TransactionId;
 use cofferdam::job::{JobBuilder, Stream};
 use cofferdam::operator::chain::Segment;
-use cofferdam::operator::sink::{Sink, SinkError, TransactionalSink};
+use cofferdam::operator::sink::{Sink, SinkError, TransactionalSink, WriteAheadSink};
 
 use crate::jobs::Shape;
 use crate::jobs::row::Row;
@@ -31,6 +31,7 @@ impl Ends for Watched {
         let sink = WatchedSink { contract: self.0, rows: PhantomData };
         match self.0 {
             SinkContract::TwoPhase => stream.transactional_sink(uid, sink),
+            SinkContract::WriteAhead => stream.write_ahead_sink(uid, sink),
             SinkContract::Plain | SinkContract::Idempotent | SinkContract::Discard => {
                 stream.sink(uid, sink);
             }
@@ -95,5 +96,25 @@ impl<R: Row> TransactionalSink for WatchedSink<R> {
 
     fn abort_dangling(&mut self) -> Result<(), SinkError> {
         Ok(())
+    }
+}
+
+impl<R: Row> WriteAheadSink for WatchedSink<R> {
+    type Record = R;
+
+    fn is_idempotent(&self) -> bool {
+        true
+    }
+
+    fn send(&mut self, _id: TransactionId, _rows: Vec<R>) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn mark(&mut self, _id: TransactionId) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn is_marked(&mut self, _id: TransactionId) -> Result<bool, SinkError> {
+        Ok(false)
     }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use cofferdam::connector::file::{
     LineParser, PlainFileSink, TableFileSink, TableFormat, TransactionalFileSink,
+    WriteAheadFileSink,
 };
 use cofferdam::connector::memory::DiscardSink;
 use cofferdam::element::Record;
@@ -16,15 +17,18 @@ use cofferdam::operator::chain::Segment;
 use crate::jobs::JobError;
 use crate::jobs::ends::Ends;
 use crate::jobs::lines::{Layout, ReadsLines};
+use crate::jobs::output::Output;
 use crate::jobs::row::{Origin, Row};
+#[cfg(feature = "sqlite")]
+use crate::jobs::sqlite;
 
 /// What a job reads and where it writes.
 #[derive(Clone, Debug)]
 pub struct Files {
     /// The input files; none for a job that makes its own input.
     pub inputs: Vec<PathBuf>,
-    /// The folder of the sinks.
-    pub output: PathBuf,
+    /// Where the sinks write.
+    pub output: Output,
     /// Whether each row says which source record it comes from.
     pub origins: bool,
 }
@@ -124,17 +128,17 @@ where
     }
 }
 
-/// Sinks that write into a folder: `out` into the folder itself, others into one of their own name.
-pub(crate) struct IntoFolder<'a> {
-    output: &'a Path,
+/// Sinks that write where they are told to.
+pub(crate) struct IntoOutput<'a> {
+    files: &'a Files,
     contract: SinkContract,
     checksums: RefCell<Vec<Box<dyn Fn() -> u64>>>,
 }
 
-impl<'a> IntoFolder<'a> {
+impl<'a> IntoOutput<'a> {
     /// Sinks that promise `contract`.
     pub(crate) fn new(files: &'a Files, contract: SinkContract) -> Self {
-        Self { output: &files.output, contract, checksums: RefCell::default() }
+        Self { files, contract, checksums: RefCell::default() }
     }
 
     /// The job whose streams have ended here.
@@ -143,16 +147,28 @@ impl<'a> IntoFolder<'a> {
     }
 }
 
-impl Ends for IntoFolder<'_> {
+impl Ends for IntoOutput<'_> {
     fn end<S: Segment>(&self, stream: Stream<S>, uid: &str)
     where
         S::Out: Row,
     {
-        let folder = if uid == "out" { self.output.to_owned() } else { self.output.join(uid) };
+        let folder = match &self.files.output {
+            Output::Folder(folder) => folder,
+            #[cfg(feature = "sqlite")]
+            Output::Sqlite(file) if self.contract != SinkContract::Discard => {
+                return sqlite::end(stream, uid, self.contract, file, self.files.origins);
+            }
+            #[cfg(feature = "sqlite")]
+            Output::Sqlite(file) => file,
+        };
+        let folder = if uid == "out" { folder.clone() } else { folder.join(uid) };
         match self.contract {
             SinkContract::Plain => stream.sink(uid, PlainFileSink::new(folder, write_line)),
             SinkContract::TwoPhase => {
                 stream.transactional_sink(uid, TransactionalFileSink::new(folder, write_line));
+            }
+            SinkContract::WriteAhead => {
+                stream.write_ahead_sink(uid, WriteAheadFileSink::new(folder, write_line));
             }
             SinkContract::Idempotent => {
                 let (read_line, key_of) = (S::Out::read_json, S::Out::row_key);

@@ -9,7 +9,7 @@ use cofferdam::state::codec::DecodeError;
 
 use crate::jobs::ends::{Ends, Watched, builder};
 #[cfg(feature = "cli")]
-use crate::jobs::files::{FileJob, Files, IntoFolder};
+use crate::jobs::files::{FileJob, Files, IntoOutput};
 use crate::jobs::parameters::parse_count;
 use crate::jobs::row::encoded_json;
 use crate::jobs::{BuiltinJob, Case, CaseData, CaseInput, JobError, Parameter, Setup};
@@ -57,7 +57,7 @@ impl BuiltinJob for KeyedCount {
             records if records <= RECORDS_MAX => Ok(records),
             _ => Err(format!("at most {RECORDS_MAX}, so that no sum overflows")),
         })?;
-        let ends = IntoFolder::new(files, setup.sink);
+        let ends = IntoOutput::new(files, setup.sink);
         let job = graph(Numbers::up_to(records), keys(setup)?, &ends, setup)?;
         Ok(ends.finish(job))
     }

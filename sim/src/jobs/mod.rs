@@ -7,12 +7,16 @@ mod ends;
 mod files;
 mod keyed_count;
 mod lines;
+#[cfg(feature = "cli")]
+mod output;
 mod parameters;
 mod random_graph;
 pub mod row;
 mod running;
 pub mod seconds;
 pub mod smoke_alarm;
+#[cfg(feature = "sqlite")]
+pub(crate) mod sqlite;
 mod sums;
 mod wordcount;
 
@@ -32,6 +36,8 @@ use crate::reference::Reference;
 #[cfg(feature = "cli")]
 pub use files::{FileJob, Files};
 pub use lines::Format;
+#[cfg(feature = "cli")]
+pub use output::Output;
 pub use parameters::{Parameter, Parameters, parse_count, parse_duration};
 
 /// A job that every command knows by name.

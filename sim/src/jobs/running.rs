@@ -20,7 +20,7 @@ use cofferdam::state::codec::DecodeError;
 use crate::dice::{Dice, Purpose};
 use crate::jobs::ends::{Ends, Watched, builder};
 #[cfg(feature = "cli")]
-use crate::jobs::files::{FieldParser, FileJob, Files, IntoFolder};
+use crate::jobs::files::{FieldParser, FileJob, Files, IntoOutput};
 use crate::jobs::lines::{Format, ReadsLines, cycle_lines};
 use crate::jobs::row::{Entry, encoded_json};
 use crate::jobs::{BuiltinJob, Case, CaseData, CaseInput, JobError, Parameter, Setup};
@@ -118,7 +118,7 @@ impl<J: Running> BuiltinJob for J {
             J::parse(fields).map(|entry| Entry { origin: origin(line), ..entry })
         };
         let source = LineSource::new(files.inputs()?, FieldParser::<J, _>::new(parse));
-        let ends = IntoFolder::new(files, setup.sink);
+        let ends = IntoOutput::new(files, setup.sink);
         let job = J::graph(source, &ends, setup)?;
         Ok(ends.finish(job))
     }

@@ -135,6 +135,18 @@ impl Recovery<'_> {
                 let task = self.task_of(transaction)?;
                 self.fence(task, attempt, || format!("rolled {transaction} back"))
             }
+            TraceEvent::Logged { task, portion, .. } => {
+                self.note_sink(task, Some(portion));
+                None
+            }
+            TraceEvent::Delivered { portion, attempt, .. } => {
+                let task = self.task_of(portion)?;
+                self.fence(task, attempt, || format!("sent {portion}"))
+            }
+            TraceEvent::Marked { portion, attempt } => {
+                let task = self.task_of(portion)?;
+                self.fence(task, attempt, || format!("marked {portion}"))
+            }
             _ => None,
         }
     }

@@ -47,7 +47,10 @@ fn by_provenance(facts: &Facts<'_>, claim: Level) -> Vec<Finding> {
     for (place, sink) in facts.sinks.iter().enumerate() {
         let into = match sink.contract {
             SinkContract::Idempotent => &mut upserts,
-            SinkContract::Plain | SinkContract::TwoPhase | SinkContract::Discard => &mut effects,
+            SinkContract::Plain
+            | SinkContract::TwoPhase
+            | SinkContract::WriteAhead
+            | SinkContract::Discard => &mut effects,
         };
         into.extend(
             sink.rows
@@ -82,7 +85,7 @@ fn by_provenance(facts: &Facts<'_>, claim: Level) -> Vec<Finding> {
 fn shows_only_fired_rows(facts: &Facts<'_>, sink: &SinkFacts<'_>) -> bool {
     let only_fired = || sink.rows.iter().all(|row| row.origin.record.is_none());
     let shows_each_row = match sink.contract {
-        SinkContract::Plain | SinkContract::TwoPhase => true,
+        SinkContract::Plain | SinkContract::TwoPhase | SinkContract::WriteAhead => true,
         SinkContract::Idempotent | SinkContract::Discard => false,
     };
     // If every expected row is triggered by a record, provenance has said all.

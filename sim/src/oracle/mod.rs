@@ -16,6 +16,7 @@ mod c07_recovery;
 mod c10_output;
 mod c10_state;
 mod c13_two_phase;
+mod c13_write_ahead;
 mod c14_liveness;
 mod completions;
 mod delivery;
@@ -52,6 +53,7 @@ pub const ORACLES: &[Oracle] = &[
     durable_before_ack::ORACLE,
     c07_recovery::ORACLE,
     c13_two_phase::ORACLE,
+    c13_write_ahead::ORACLE,
     c14_liveness::ORACLE,
     c10_state::ORACLE,
     c10_output::ORACLE,

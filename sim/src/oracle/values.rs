@@ -36,7 +36,7 @@ fn judge(facts: &Facts<'_>) -> Vec<Finding> {
     }
     if facts.output_claim == Some(Level::ExactlyOnce) {
         let texts = facts.sinks.iter().flat_map(|sink| match sink.contract {
-            SinkContract::TwoPhase => differing_rows(sink),
+            SinkContract::TwoPhase | SinkContract::WriteAhead => differing_rows(sink),
             SinkContract::Idempotent => differing_table(sink),
             SinkContract::Plain | SinkContract::Discard => Vec::new(),
         });

@@ -99,6 +99,7 @@ impl World {
         if self.plan.job.sink(vertex).is_none() {
             return;
         }
+        self.external.forget_worker(vertex, subtask);
         let unflushed = self.external.unflushed(vertex, subtask) as u64;
         let lost = self.decider.below(Choice::CrashFate, id.get(), unflushed + 1);
         if lost > 0 {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use cofferdam::element::{Batch, Element};
 use cofferdam::graph::Partition;
 use cofferdam::id::{ChannelIndex, VertexId};
-use cofferdam::operator::sink::SinkRequest;
+use cofferdam::operator::sink::{SinkMachine, SinkRequest};
 use cofferdam::task::{Task, TaskOutput};
 use cofferdam::trace::Origin;
 use smallvec::SmallVec;
@@ -59,9 +59,14 @@ impl Lineage {
         let mut copy = task.clone();
         let mut planned: BTreeMap<usize, VecDeque<Origin>> = BTreeMap::new();
         for (origin, record) in origins.iter().zip(records.clone().split()) {
+            let logged = open_rows(&copy).len();
             handle(&mut copy, record);
             copy.flush();
             let mut lineage = Self::of(Some(*origin));
+            for rows in &open_rows(&copy)[logged..] {
+                let of_rows = lineage.sink_origins(plan, &copy, rows);
+                planned.entry(SINK).or_default().extend(of_rows);
+            }
             while let Some(output) = copy.poll_output() {
                 let (place, records) = match output {
                     TaskOutput::Send(outlet, Element::Batch(records)) => (outlet.index(), records),
@@ -129,6 +134,11 @@ impl Lineage {
     pub(super) fn sink_origins(&mut self, plan: &Plan, task: &Task, records: &Batch) -> Origins {
         self.origins(plan, task, SINK, records)
     }
+}
+
+/// What a write-ahead sink has logged since the last barrier; a call with records only adds to it.
+pub(super) fn open_rows(task: &Task) -> &[Batch] {
+    task.sink().and_then(SinkMachine::open_rows).map_or(&[], |(_, rows)| rows)
 }
 
 /// Which outputs come in the same order whether records are handled alone or together: those of one

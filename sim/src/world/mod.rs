@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use cofferdam::coordinator::{Coordinator, JobError};
 use cofferdam::element::{Batch, Element};
-use cofferdam::id::{AttemptId, ChannelId, TaskId, VertexId};
+use cofferdam::id::{AttemptId, ChannelId, TaskId, TransactionId, VertexId};
 use cofferdam::job::Job;
 use cofferdam::message::{TaskMessage, ToPeer, ToTask};
 use cofferdam::operator::sink::SinkRequest;
@@ -31,7 +31,7 @@ use cofferdam::state::snapshot::SourceState;
 use cofferdam::storage::{CheckpointMetadata, StoreKey, StoreReply};
 use cofferdam::task::Task;
 use cofferdam::time::Instant;
-use cofferdam::trace::{Disturbance, TraceEvent, Traced};
+use cofferdam::trace::{Disturbance, Origin, TraceEvent, Traced};
 
 use crate::decide::{Choice, Decider};
 use crate::external::External;
@@ -81,6 +81,8 @@ pub struct World {
     interposer: Interposer,
     /// What keyed state held of whom at each snapshot, by the key of the task's part.
     shadows: BTreeMap<StoreKey, Log<Applied>>,
+    /// Where the rows of each portion come from that write-ahead sinks keep in their tasks' state.
+    logged: BTreeMap<TransactionId, Log<Origin>>,
     /// Faults that have not struck, by their place in the plan.
     armed: Vec<bool>,
     /// How often the task of each planned fault was in the fault's window.
@@ -179,11 +181,11 @@ enum Event {
 impl World {
     /// A world at its beginning.
     pub fn new(plan: Rc<Plan>, decider: Decider) -> Self {
-        let mut external = External::new(plan.variant != Some(Variant::OldAttemptNotFenced));
+        let mut external = External::new(plan.variant);
         let graph = plan.job.graph();
         for vertex in graph.vertex_ids() {
             if let Some((_, sink)) = plan.job.sink(vertex) {
-                external.add(vertex, sink.contract());
+                external.add(vertex, sink);
             }
         }
         let tasks = graph.task_count();
@@ -205,6 +207,7 @@ impl World {
             external,
             interposer: Interposer::new(plan.variant),
             shadows: BTreeMap::new(),
+            logged: BTreeMap::new(),
             armed: vec![true; plan.faults.len()],
             window_counts: vec![0; plan.faults.len()],
             writes: 0,

@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use cofferdam::element::{Batch, Element};
 use cofferdam::graph::Channel;
-use cofferdam::id::{AttemptId, ChannelId, OutletIndex, TaskId};
+use cofferdam::id::{AttemptId, ChannelId, OutletIndex, TaskId, TransactionId};
 use cofferdam::message::{FromTask, TaskError, TaskMessage, ToPeer};
-use cofferdam::operator::sink::{SinkReply, SinkRequest};
+use cofferdam::operator::sink::{SinkMachine, SinkReply, SinkRequest};
 use cofferdam::state::codec::{self, Kind};
 use cofferdam::storage::{StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue};
 use cofferdam::task::{Task, TaskOutput};
-use cofferdam::trace::{Disturbance, TraceEvent};
+use cofferdam::trace::{Disturbance, Origin, TraceEvent};
 
-use super::lineage::Lineage;
+use super::lineage::{Lineage, open_rows};
 use super::steps::digest;
 use super::{Event, Life, World, Writer};
 use crate::decide::Choice;
@@ -22,6 +22,7 @@ use crate::external::{Refusal, Row};
 use crate::fault::Cut;
 use crate::interpose::{Passed, Variant};
 use crate::link::{Origins, carried};
+use crate::log::Log;
 
 impl World {
     /// Calls a task's machine where no record is handled.
@@ -52,7 +53,9 @@ impl World {
         // The machine is taken out, so that its outputs can change the rest of the world.
         let Life::Live(mut task) = std::mem::replace(&mut slot.life, Life::Dead) else { return };
         let accepted = task.accepts_elements();
+        let logged = open_rows(&task).len();
         call(&mut task);
+        self.note_logged(&task, logged, &mut lineage);
         task.flush();
         let wakes = !accepted && task.accepts_elements();
         let mut left = match fault {
@@ -94,7 +97,7 @@ impl World {
         for passed in self.interposer.output(task, output) {
             match passed {
                 Passed::Stored(reply) => task.handle_stored(reply),
-                Passed::Sunk(reply) => task.handle_sink(reply),
+                Passed::Replied(reply) => task.handle_sink(reply),
                 Passed::Out(output) => self.pass_on(task, output, bytes.clone(), lineage)?,
             }
         }
@@ -381,7 +384,7 @@ impl World {
     fn write_rows(
         &mut self,
         task: &Task,
-        transaction: Option<cofferdam::id::TransactionId>,
+        transaction: Option<TransactionId>,
         records: &Batch,
         lineage: &mut Lineage,
     ) {
@@ -406,6 +409,34 @@ impl World {
             // The zombie will be told to stop; what it wrote has no effect.
             Err(Refusal::Fenced | Refusal::NoSuchTransaction) => {}
         }
+    }
+
+    /// Notes where rows come from that a write-ahead sink keeps, all but the first batches that it
+    /// had before.
+    fn note_logged(&mut self, task: &Task, before: usize, lineage: &mut Lineage) {
+        let Some((portion, batches)) = task.sink().and_then(SinkMachine::open_rows) else { return };
+        let plan = self.plan.clone();
+        for batch in batches.get(before..).unwrap_or_default() {
+            let origins = lineage.sink_origins(&plan, task, batch);
+            self.logged.entry(portion).or_default().extend(origins);
+            let rows = batch.len() as u32;
+            self.record(TraceEvent::Logged { task: task.id(), portion, rows });
+        }
+    }
+
+    /// The rows of a portion with their origins, as written by the attempt that had them.
+    fn logged_rows(&self, portion: TransactionId, batches: &[Batch]) -> Vec<Row> {
+        let rows = batches
+            .iter()
+            .flat_map(|batch| (0..batch.len()).map(|position| batch.encode_record(position)));
+        let origins = self.logged.get(&portion).into_iter().flat_map(Log::iter);
+        let row = |(origin, row): (&Origin, Vec<u8>)| Row {
+            origin: *origin,
+            attempt: portion.attempt,
+            bytes: row.into(),
+            key: None,
+        };
+        origins.zip(rows).map(row).collect()
     }
 
     pub(super) fn ask_external(&mut self, id: TaskId, attempt: AttemptId, request: SinkRequest) {
@@ -439,6 +470,25 @@ impl World {
                         self.record(TraceEvent::RolledBack { transaction, attempt });
                     }
                     SinkReply::DanglingAborted
+                })
+            }
+            SinkRequest::LookUp(portion) => {
+                let marked = self.external.is_marked(*portion, attempt);
+                marked.map(|is_marked| SinkReply::LookedUp { id: *portion, is_marked })
+            }
+            SinkRequest::Send { id: portion, records } => {
+                let rows = self.logged_rows(*portion, records);
+                let done = self.external.deliver(*portion, attempt, rows);
+                done.map(|again| {
+                    self.record(TraceEvent::Delivered { portion: *portion, attempt, again });
+                    SinkReply::Sent(*portion)
+                })
+            }
+            SinkRequest::Mark(portion) => {
+                let done = self.external.mark(*portion, attempt);
+                done.map(|()| {
+                    self.record(TraceEvent::Marked { portion: *portion, attempt });
+                    SinkReply::Marked(*portion)
                 })
             }
         };

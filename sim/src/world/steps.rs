@@ -271,5 +271,5 @@ impl Slot {
 
 /// A digest of what a task's state holds: operators, positions, transactions.
 pub(super) fn digest(state: &TaskState) -> u64 {
-    KeyHash::of(&(&state.operators, &state.source, &state.transactions)).get()
+    KeyHash::of(&(&state.operators, &state.source, &state.transactions, &state.log)).get()
 }

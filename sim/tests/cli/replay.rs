@@ -18,6 +18,20 @@ fn scenario(folder: &Folder) -> String {
 }
 
 #[test]
+fn rule_075_readers_of_a_table_see_older_rows_again_and_no_claim_is_violated() {
+    let replay = ["replay", "--job", "wordcount", "--sink", "idempotent", "--format", "json"];
+    let seen_again = (1..20).any(|seed: u32| {
+        let summary = cofferdam(&with(&replay, &["--seed", &seed.to_string()])).exits(0).summary();
+        assert_eq!(summary["output_verdict"], "held");
+        summary["seen_again"].as_u64().unwrap() > 0
+    });
+    assert!(seen_again, "no replay brings an older row back");
+    let plain = ["replay", "--job", "wordcount", "--sink", "plain", "--seed", "1"];
+    let summary = cofferdam(&with(&plain, &["--format", "json"])).exits(0).summary();
+    assert_eq!(summary["seen_again"], 0, "rows without keys replace none");
+}
+
+#[test]
 fn a_part_of_a_run_is_summed_up_and_not_judged() {
     let json = with(&RUN, &["--format", "json"]);
     let part = cofferdam(&with(&json, &["--until", "5"])).exits(3);

@@ -337,6 +337,26 @@ fn an_empty_input_is_no_input_of_an_earlier_run() {
 }
 
 #[test]
+#[cfg(feature = "sqlite")]
+fn a_database_that_can_not_be_written_is_refused() {
+    let folder = Folder::new("no-database");
+    let input = folder.file("in.txt", words(20));
+    let run = |file: &str| {
+        let output = format!("sqlite:{file}");
+        cofferdam(&["run", "wordcount", "--input", &input, "--output", &output])
+    };
+    run(&folder.file("text.db", "not a database. ".repeat(100)))
+        .refuses(&["text.db", "not a SQLite database"]);
+    run(&folder.path("none/out.db")).refuses(&["none/out.db", "folder has to be there"]);
+    run("").refuses(&["--output", "sqlite:"]);
+    let file = folder.path("out.db");
+    run(&file).exits(0);
+    run(&file).exits(0);
+    std::fs::remove_dir_all(format!("{file}.checkpoints")).unwrap();
+    run(&file).refuses(&["out.db", "table output of another run"]);
+}
+
+#[test]
 fn a_killed_run_goes_on_as_its_guarantee_says() {
     let folder = Folder::new("killed");
     let input = folder.file("in.txt", words(300));

@@ -85,6 +85,10 @@ fn what_can_not_be_simulated_is_refused() {
     let latin = folder.file("latin.txt", b"ok\ncaf\xe9\n");
     suite("wordcount", &["--input", &latin]).refuses(&["latin.txt", "line 2", "UTF-8"]);
     suite("wordcount", &["--input", "/nowhere.txt"]).refuses(&["/nowhere.txt"]);
+    for sink in ["two-phase", "write-ahead"] {
+        suite("wordcount", &["--guarantee", "at-most-once", "--sink", sink])
+            .refuses(&[sink, "when a checkpoint completes"]);
+    }
     let done = cofferdam(&with(&ROW, &["--mechanism", "tracked"])).exits(4);
     assert_eq!(done.command(), "cofferdam analyze --matrix");
 }

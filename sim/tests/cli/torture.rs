@@ -29,6 +29,29 @@ fn torture_judges_every_guarantee() {
 }
 
 #[test]
+#[cfg(feature = "sqlite")]
+fn torture_judges_from_the_database() {
+    let folder = Folder::new("database");
+    let input = folder.file("in.txt", words(600));
+    for (guarantee, sink) in [
+        ("exactly-once", "two-phase"),
+        ("exactly-once", "write-ahead"),
+        ("exactly-once", "idempotent"),
+        ("at-least-once", "plain"),
+    ] {
+        let file = folder.path(&format!("{sink}.db"));
+        let output = format!("sqlite:{file}");
+        let torture = ["torture", "wordcount", "--input", &input, "--output", &output];
+        let more = ["--kills", "3", "--guarantee", guarantee, "--sink", sink, "--format", "json"];
+        let got = cofferdam(&with(&torture, &more)).exits(0).summary();
+        assert_eq!((&got["wrong"], &got["lost"]), (&0.into(), &0.into()), "{got}");
+        assert!(sink == "plain" || got["duplicated"] == 0, "{got}");
+        assert!(std::path::Path::new(&format!("{file}.checkpoints")).is_dir());
+        cofferdam(&with(&torture, &more)).refuses(&["--output sqlite:", "is there already"]);
+    }
+}
+
+#[test]
 fn torture_refuses_what_it_can_not_judge() {
     let folder = Folder::new("untortured");
     let input = folder.file("in.txt", words(20));

@@ -6,10 +6,12 @@ mod plain;
 mod source;
 mod table;
 mod transactional;
+mod write_ahead;
 
 use std::io;
 use std::path::{self, Path};
 
+use crate::id::TransactionId;
 use crate::operator::sink::SinkError;
 
 pub use fingerprint::Fingerprint;
@@ -18,6 +20,7 @@ pub use plain::PlainFileSink;
 pub use source::{LineSource, Span};
 pub use table::{TableFileSink, TableFormat};
 pub use transactional::TransactionalFileSink;
+pub use write_ahead::WriteAheadFileSink;
 
 /// Appends one record to the buffer as one line, line end included.
 pub type WriteLine<T> = fn(&T, &mut Vec<u8>);
@@ -36,6 +39,12 @@ fn damaged(path: &Path, what: impl std::fmt::Display) -> SinkError {
     ))
 }
 
+/// The name of the file of a transaction, without its end.
+fn stem(transaction: TransactionId) -> String {
+    let TransactionId { subtask, attempt, sequence, .. } = transaction;
+    format!("part-{subtask}-{}-{sequence}", attempt.get())
+}
+
 fn failed(path: &Path, error: &io::Error) -> SinkError {
     SinkError::Refused(format!("{}: {error}", path.display()))
 }
@@ -43,7 +52,7 @@ fn failed(path: &Path, error: &io::Error) -> SinkError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::{AttemptId, SubtaskIndex};
+    use crate::id::{AttemptId, SubtaskIndex, VertexId};
     use crate::operator::sink::SinkPlace;
 
     pub(super) fn place(subtask: u32, attempt: u64) -> SinkPlace {
@@ -52,6 +61,12 @@ mod tests {
             parallelism: 4,
             attempt: AttemptId::new(attempt),
         }
+    }
+
+    /// A transaction of subtask 1.
+    pub(super) fn id(attempt: u64, sequence: u64) -> TransactionId {
+        let (vertex, subtask) = (VertexId::new(3), SubtaskIndex::new(1));
+        TransactionId { vertex, subtask, attempt: AttemptId::new(attempt), sequence }
     }
 
     pub(super) fn write_number(number: &u64, line: &mut Vec<u8>) {

@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 
-use crate::connector::file::{WriteLine, damaged, destination, failed};
+use crate::connector::file::{WriteLine, damaged, destination, failed, stem};
 use crate::durable;
 use crate::element::Record;
 use crate::id::TransactionId;
@@ -124,24 +124,13 @@ impl<T: Record> TransactionalSink for TransactionalFileSink<T> {
     }
 }
 
-fn stem(transaction: TransactionId) -> String {
-    let TransactionId { subtask, attempt, sequence, .. } = transaction;
-    format!("part-{subtask}-{}-{sequence}", attempt.get())
-}
-
 const IN_PROGRESS: &str = ".inprogress";
 const PENDING: &str = ".pending";
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connector::file::tests::{place, read, write_number};
-    use crate::id::{AttemptId, SubtaskIndex, VertexId};
-
-    fn id(attempt: u64, sequence: u64) -> TransactionId {
-        let (vertex, subtask) = (VertexId::new(3), SubtaskIndex::new(1));
-        TransactionId { vertex, subtask, attempt: AttemptId::new(attempt), sequence }
-    }
+    use crate::connector::file::tests::{id, place, read, write_number};
 
     fn names(folder: &std::path::Path) -> Vec<String> {
         durable::names_in(folder).unwrap().into_iter().map(|(name, _)| name).collect()

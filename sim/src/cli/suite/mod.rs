@@ -150,7 +150,18 @@ impl Finished<'_> {
 pub(crate) fn suite(args: &SuiteArgs, console: &Console) -> Result<Exit, Failure> {
     let planned = plan(args)?;
     if planned.is_empty() {
-        return Err(nothing_selected(args));
+        // Of a mechanism that does not reach the guarantee there are others to say something.
+        let mut named = Mode::every().filter(|mode| {
+            mode.mechanism.guarantee() == mode.guarantee && is_selected(args, *mode)
+        });
+        if let Some(reason) = named.find_map(Mode::refusal) {
+            return Err(Failure::usage("suite", reason));
+        }
+        return Err(Failure {
+            exit: Exit::Nothing,
+            text: "nothing was selected: no guarantee, mechanism and sink go together".to_owned(),
+            command: command_line(["analyze", "--matrix"].map(str::to_owned)),
+        });
     }
     let rows: Vec<Row<'_>> =
         planned.iter().map(|row| Row { source: &row.job, mode: row.mode.clone() }).collect();
@@ -186,25 +197,11 @@ fn plan(args: &SuiteArgs) -> Result<Vec<Planned>, Failure> {
     if jobs.is_empty() {
         jobs = jobs::all().to_vec();
     }
-    let guarantees = if args.guarantees.is_empty() { Guarantee::ALL } else { &args.guarantees };
     let lines = args.simulation.lines()?;
     let mut planned = Vec::new();
     for job in jobs {
-        for mode in Mode::all().filter(|mode| guarantees.contains(&mode.guarantee)) {
+        for mode in Mode::all().filter(|mode| is_selected(args, *mode)) {
             let Mode { guarantee, mechanism, sink } = mode;
-            let is_named = |given: bool, usual: bool, none: bool| if none { usual } else { given };
-            let wanted = is_named(
-                args.mechanisms.contains(&mechanism),
-                mechanism == guarantee.default_mechanism(),
-                args.mechanisms.is_empty(),
-            ) && is_named(
-                args.sinks.contains(&sink),
-                sink == guarantee.default_sink(),
-                args.sinks.is_empty(),
-            );
-            if !wanted {
-                continue;
-            }
             let parameters = Parameters::of(job);
             let setup = mode.setup(2, parameters.clone());
             let claim = args.simulation.inferred_claim(job, &setup, lines.as_ref())?;
@@ -216,19 +213,22 @@ fn plan(args: &SuiteArgs) -> Result<Vec<Planned>, Failure> {
     Ok(planned)
 }
 
-/// What to say when no guarantee, mechanism and sink go together: of a single combination, why.
-fn nothing_selected(args: &SuiteArgs) -> Failure {
-    let named = (&args.guarantees[..], &args.mechanisms[..], &args.sinks[..]);
-    if let (&[guarantee], &[mechanism], &[sink]) = named
-        && let Some(reason) = (Mode { guarantee, mechanism, sink }).refusal()
-    {
-        return Failure::usage("suite", reason);
-    }
-    Failure {
-        exit: Exit::Nothing,
-        text: "nothing was selected: no guarantee, mechanism and sink go together".to_owned(),
-        command: command_line(["analyze", "--matrix"].map(str::to_owned)),
-    }
+/// Whether a mode is named; what is not named is every guarantee, and the mechanism and the sink
+/// that are usual for it.
+fn is_selected(args: &SuiteArgs, mode: Mode) -> bool {
+    let Mode { guarantee, mechanism, sink } = mode;
+    let is_named = |given: bool, usual: bool, none: bool| if none { usual } else { given };
+    is_named(args.guarantees.contains(&guarantee), true, args.guarantees.is_empty())
+        && is_named(
+            args.mechanisms.contains(&mechanism),
+            mechanism == guarantee.default_mechanism(),
+            args.mechanisms.is_empty(),
+        )
+        && is_named(
+            args.sinks.contains(&sink),
+            sink == guarantee.default_sink(),
+            args.sinks.is_empty(),
+        )
 }
 
 /// Runs all rows, with a bar on a terminal and a line now and then elsewhere.

@@ -4,7 +4,6 @@
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use cofferdam::guarantee::{Claim, Level, SinkContract};
 use cofferdam::id::VertexId;
@@ -13,7 +12,7 @@ use serde::Serialize;
 use crate::cli::exit::Failure;
 use crate::cli::output::{Paint, Painted};
 use crate::cli::torture::lines::{Line, read_sink};
-use crate::jobs::{BuiltinJob, Case};
+use crate::jobs::{BuiltinJob, Case, Output};
 use crate::reference::{Outcome, RecordId, Rows};
 
 /// What is known about a job and its input.
@@ -73,12 +72,11 @@ impl Judge {
     }
 
     /// Judges what the sinks in `output` show.
-    pub(super) fn judge(&self, output: &Path) -> Result<Findings, Failure> {
+    pub(super) fn judge(&self, output: &Output) -> Result<Findings, Failure> {
         let mut findings = Findings::default();
         let outcome = self.case.reference.run_all();
         for uid in self.sinks() {
-            let folder = if uid == "out" { output.to_owned() } else { output.join(&uid) };
-            let lines = read_sink(&folder, self.contract)?;
+            let lines = read_sink(output, &uid, self.contract)?;
             self.judge_sink(&uid, &lines, &outcome, &mut findings);
         }
         let claim = self.claim();

@@ -4,9 +4,16 @@ use std::fs;
 use std::path::Path;
 
 use cofferdam::guarantee::SinkContract;
+#[cfg(feature = "sqlite")]
+use rusqlite::types::Value;
 
+#[cfg(feature = "sqlite")]
+use crate::cli::database::{self, Stored};
 use crate::cli::exit::Failure;
+use crate::jobs::Output;
 use crate::jobs::row::{Origin, json_field};
+#[cfg(feature = "sqlite")]
+use crate::jobs::sqlite;
 
 /// A line of a sink.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +49,26 @@ impl Line {
         let value = json_field(row.as_bytes(), "value");
         Some(Self { row, key, value, origin })
     }
+
+    /// A row of a database, as the line that a folder would have: a value that is an object is the
+    /// whole row.
+    #[cfg(feature = "sqlite")]
+    fn stored(stored: Stored) -> Self {
+        let text = |value: Value| match value {
+            Value::Null => "null".to_owned(),
+            Value::Integer(number) => number.to_string(),
+            Value::Real(number) => number.to_string(),
+            Value::Text(text) => text,
+            Value::Blob(bytes) => format!("{bytes:?}"),
+        };
+        let (key, value) = (text(stored.key), text(stored.value));
+        let origin = stored.origin.map(|(offset, position)| Origin { offset, position });
+        if value.starts_with('{') {
+            return Self { row: value, key, value: None, origin };
+        }
+        let row = format!("{{\"key\":{},\"value\":{value}}}", serde_json::json!(key));
+        Self { row, key, value: Some(value), origin }
+    }
 }
 
 /// The lines of the input.
@@ -62,7 +89,23 @@ pub(super) fn read_input(path: &Path) -> Result<Vec<String>, Failure> {
 }
 
 /// The committed lines of a sink; those of one key in the order in which they were written.
-pub(super) fn read_sink(folder: &Path, contract: SinkContract) -> Result<Vec<Line>, Failure> {
+pub(super) fn read_sink(
+    output: &Output,
+    uid: &str,
+    contract: SinkContract,
+) -> Result<Vec<Line>, Failure> {
+    match output {
+        Output::Folder(folder) if uid == "out" => read_folder(folder, contract),
+        Output::Folder(folder) => read_folder(&folder.join(uid), contract),
+        #[cfg(feature = "sqlite")]
+        Output::Sqlite(file) => {
+            let rows = database::read(file, sqlite::table_name(uid))?;
+            Ok(rows.into_iter().map(Line::stored).collect())
+        }
+    }
+}
+
+fn read_folder(folder: &Path, contract: SinkContract) -> Result<Vec<Line>, Failure> {
     let failed = |path: &Path, text: &dyn std::fmt::Display| {
         Failure::input(format!("{}: {text}", path.display()))
     };
@@ -88,7 +131,7 @@ fn written(path: &Path, contract: SinkContract) -> Option<[u64; 3]> {
     let numbers: Vec<u64> = numbers.map(|number| number.parse().ok()).collect::<Option<_>>()?;
     match (contract, numbers.as_slice()) {
         (SinkContract::Plain, [attempt, subtask]) => Some([*attempt, 0, *subtask]),
-        (SinkContract::TwoPhase, [subtask, attempt, transaction]) => {
+        (SinkContract::TwoPhase | SinkContract::WriteAhead, [subtask, attempt, transaction]) => {
             Some([*attempt, *transaction, *subtask])
         }
         (SinkContract::Idempotent, [subtask]) => Some([0, 0, *subtask]),

@@ -20,7 +20,7 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::mode::{Backend, EngineArgs, Mode};
 use crate::cli::output::{Console, Paint, Painted, Table, seconds};
 use crate::cli::values::{find_job, positive, seed};
-use crate::jobs::{BuiltinJob, CaseData};
+use crate::jobs::{BuiltinJob, CaseData, Output};
 
 use judge::{Findings, Judge, Verdict};
 use victim::Victim;
@@ -39,9 +39,10 @@ pub(crate) struct TortureArgs {
     /// What the moments are drawn from
     #[arg(long, value_name = "SEED", value_parser = seed, default_value = "1")]
     seed: u64,
-    /// An empty folder for its output [default: one that is removed if all claims hold]
+    /// An empty folder for its output, or sqlite:FILE with a file that is not there yet [default: a
+    /// folder that is removed if all claims hold]
     #[arg(long, value_name = "DIR")]
-    output: Option<PathBuf>,
+    output: Option<Output>,
     #[command(flatten)]
     engine: EngineArgs,
 }
@@ -71,9 +72,9 @@ pub(crate) fn torture(args: &TortureArgs, console: &Console) -> Result<Exit, Fai
     let mode = args.engine.mode.mode("torture")?;
     refuse(args, mode)?;
     let judge = judge(args, job, mode)?;
-    let mut folder = OutputFolder::new(args.output.as_ref())?;
+    let mut place = OutputPlace::new(args.output.as_ref())?;
     console.note(format!("seed {}", args.seed));
-    let mut victim = Victim::new(args, mode, &folder.path, judge.records())?;
+    let mut victim = Victim::new(args, mode, &place.output, judge.records())?;
     let bar = console.bar(args.kills).with_message("kills");
     for kill in 1..=args.kills {
         let moment = victim.kill_next()?;
@@ -82,7 +83,7 @@ pub(crate) fn torture(args: &TortureArgs, console: &Console) -> Result<Exit, Fai
     }
     bar.finish_and_clear();
     victim.finish()?;
-    let findings = judge.judge(&folder.path)?;
+    let findings = judge.judge(&place.output)?;
     let summary = Summary {
         schema: "cofferdam.torture/1",
         job: job.name(),
@@ -100,7 +101,7 @@ pub(crate) fn torture(args: &TortureArgs, console: &Console) -> Result<Exit, Fai
         wall_s: seconds(started.elapsed()),
     };
     tell(&summary, &findings, console);
-    conclude(&summary, &mut folder)
+    conclude(&summary, &mut place)
 }
 
 /// What can not be tortured, with the reason.
@@ -133,31 +134,38 @@ fn judge(args: &TortureArgs, job: &'static dyn BuiltinJob, mode: Mode) -> Result
 }
 
 /// Where the job writes.
-struct OutputFolder {
-    path: PathBuf,
-    /// It is removed at the end.
-    is_temporary: bool,
+struct OutputPlace {
+    output: Output,
+    /// A folder that is removed at the end.
+    temporary: Option<PathBuf>,
 }
 
-impl OutputFolder {
-    /// The folder that was `asked` for, or one of its own.
-    fn new(asked: Option<&PathBuf>) -> Result<Self, Failure> {
-        let own = || std::env::temp_dir().join(format!("cofferdam-torture-{}", process::id()));
-        let path = asked.cloned().unwrap_or_else(own);
-        let failed = |error| Failure::input(format!("--output {}: {error}", path.display()));
-        fs::create_dir_all(&path).map_err(failed)?;
-        match fs::read_dir(&path).map_err(failed)?.next() {
-            None => Ok(Self { path, is_temporary: asked.is_none() }),
-            Some(_) => Err(Failure::input(format!("--output {}: it is not empty", path.display()))),
+impl OutputPlace {
+    /// What was `asked` for, or a folder of its own.
+    fn new(asked: Option<&Output>) -> Result<Self, Failure> {
+        let own = std::env::temp_dir().join(format!("cofferdam-torture-{}", process::id()));
+        let output = asked.cloned().unwrap_or_else(|| Output::Folder(own.clone()));
+        let failed = |error| Failure::input(format!("--output {output}: {error}"));
+        let is_taken = match &output {
+            Output::Folder(path) => {
+                fs::create_dir_all(path).map_err(failed)?;
+                fs::read_dir(path).map_err(failed)?.next().map(|_| "it is not empty")
+            }
+            #[cfg(feature = "sqlite")]
+            Output::Sqlite(file) => file.exists().then_some("it is there already"),
+        };
+        match is_taken {
+            None => Ok(Self { output, temporary: asked.is_none().then_some(own) }),
+            Some(reason) => Err(Failure::input(format!("--output {output}: {reason}"))),
         }
     }
 }
 
-impl Drop for OutputFolder {
+impl Drop for OutputPlace {
     fn drop(&mut self) {
-        if self.is_temporary {
+        if let Some(folder) = &self.temporary {
             // Nothing depends on it, and there is nobody left to tell.
-            let _ = fs::remove_dir_all(&self.path);
+            let _ = fs::remove_dir_all(folder);
         }
     }
 }
@@ -205,7 +213,7 @@ fn tell(summary: &Summary, findings: &Findings, console: &Console) {
 }
 
 /// The exit code. What was written stays if somebody will want to look at it.
-fn conclude(summary: &Summary, folder: &mut OutputFolder) -> Result<Exit, Failure> {
+fn conclude(summary: &Summary, place: &mut OutputPlace) -> Result<Exit, Failure> {
     let verdicts = [("state", summary.state_verdict), ("output", summary.output_verdict)];
     let found = |wanted| verdicts.iter().find(|(_, verdict)| *verdict == wanted);
     let (exit, text) = match (found(Verdict::Violated), found(Verdict::Unknown)) {
@@ -217,7 +225,7 @@ fn conclude(summary: &Summary, folder: &mut OutputFolder) -> Result<Exit, Failur
         }
         (None, None) => return Ok(Exit::Done),
     };
-    folder.is_temporary = false;
-    let text = format!("{text}; the output is in {}", folder.path.display());
+    place.temporary = None;
+    let text = format!("{text}; the output is in {}", place.output);
     Err(Failure::again(exit, text))
 }

@@ -30,12 +30,12 @@ impl Trial {
         let case = job.case(&data, &mode.setup(2, Parameters::of(job))).unwrap();
         let folder = Folder::new();
         let name = match self.sink {
-            SinkContract::TwoPhase => "part-0-1-0.ndjson",
+            SinkContract::TwoPhase | SinkContract::WriteAhead => "part-0-1-0.ndjson",
             SinkContract::Idempotent => "part-0.ndjson",
             SinkContract::Plain | SinkContract::Discard => "part-1-0.ndjson",
         };
         fs::write(folder.0.join(name), output.join("\n")).unwrap();
-        Judge::new(job, self.sink, case, numbers).judge(&folder.0).unwrap()
+        Judge::new(job, self.sink, case, numbers).judge(&folder.0.as_path().into()).unwrap()
     }
 
     /// Lost, duplicated and wrong, then the verdicts on state and output.

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{self, Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -14,6 +14,7 @@ use crate::cli::mode::Mode;
 use crate::cli::signals::stop_flag;
 use crate::cli::torture::TortureArgs;
 use crate::dice::{Dice, Purpose};
+use crate::jobs::Output;
 
 /// A job that is killed again and again.
 pub(super) struct Victim {
@@ -41,7 +42,7 @@ impl Victim {
     pub(super) fn new(
         args: &TortureArgs,
         mode: Mode,
-        output: &Path,
+        output: &Output,
         records: usize,
     ) -> Result<Self, Failure> {
         let checkpoints = args.engine.checkpoints.folder(output);
@@ -49,7 +50,7 @@ impl Victim {
         let path = |path: &Path| path.to_string_lossy().into_owned();
         let flags = [
             ("--input", path(&args.input)),
-            ("--output", path(output)),
+            ("--output", output.to_string()),
             ("--guarantee", mode.guarantee.to_string()),
             ("--mechanism", mode.mechanism.to_string()),
             ("--sink", mode.sink.to_string()),
@@ -136,7 +137,7 @@ impl Victim {
         command.spawn().map_err(|error| failed(&error))
     }
 
-    fn check_killed(&mut self, ended: &Output) -> Result<(), Failure> {
+    fn check_killed(&mut self, ended: &process::Output) -> Result<(), Failure> {
         if self.stop.load(Ordering::Relaxed) {
             let text = format!("interrupted after {} kills", self.kills_done);
             return Err(Failure::again(Exit::Interrupted, text));
@@ -161,7 +162,7 @@ impl Victim {
 
     /// The run ended with an error of its own. Its input has been checked, so once it was killed it
     /// should have been able to go on.
-    fn death(&self, ended: &Output) -> Failure {
+    fn death(&self, ended: &process::Output) -> Failure {
         let said = String::from_utf8_lossy(&ended.stderr);
         let sentence = said.lines().find_map(|line| line.strip_prefix("error: "));
         let sentence = sentence.unwrap_or("it said nothing").to_owned();

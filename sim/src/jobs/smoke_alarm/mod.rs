@@ -18,7 +18,7 @@ use cofferdam::state::codec::DecodeError;
 use crate::dice::{Dice, Purpose};
 use crate::jobs::ends::{Ends, Watched, builder};
 #[cfg(feature = "cli")]
-use crate::jobs::files::{FieldParser, FileJob, Files, IntoFolder};
+use crate::jobs::files::{FieldParser, FileJob, Files, IntoOutput};
 use crate::jobs::lines::{Format, ReadsLines, cycle_lines};
 use crate::jobs::parameters::parse_duration;
 use crate::jobs::row::encoded_json;
@@ -108,7 +108,7 @@ impl BuiltinJob for SmokeAlarm {
             let input = input.display().to_string();
             check_file(source.clone(), Disorder::new(disorder, &input))?;
         }
-        let ends = IntoFolder::new(files, setup.sink);
+        let ends = IntoOutput::new(files, setup.sink);
         let job = graph(source, pattern, disorder, &ends, setup)?;
         Ok(ends.finish(job))
     }

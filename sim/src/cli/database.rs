@@ -1,0 +1,73 @@
+//! What sinks have left in a SQLite database, read without their help.
+
+use std::path::Path;
+
+use cofferdam::connector::sqlite;
+use rusqlite::types::Value;
+use rusqlite::{Connection, OpenFlags, Row};
+
+use crate::cli::exit::Failure;
+
+/// A row of a sink's table, each value as people read it.
+pub(crate) struct Stored {
+    pub(crate) key: Value,
+    pub(crate) value: Value,
+    /// `_offset` and `_position`, if the table has them.
+    pub(crate) origin: Option<(u64, u32)>,
+}
+
+/// Checks that sinks can write into the database.
+pub(crate) fn check(file: &Path) -> Result<(), Failure> {
+    sqlite::check(file).map_err(|error| Failure::input(format!("--output sqlite:{error}")))
+}
+
+/// A table of a sink with rows, if there is one.
+pub(crate) fn first_table(file: &Path) -> Option<String> {
+    let database = open(file).ok()?;
+    let tables = sink_tables(&database).ok()?;
+    tables.into_iter().find(|table| has_rows(&database, table).unwrap_or(false))
+}
+
+/// A table that a sink has ever opened, if there is one.
+pub(crate) fn first_opened_table(file: &Path) -> Option<String> {
+    sink_tables(&open(file).ok()?).ok()?.into_iter().next()
+}
+
+/// The rows of a table in the order of writing; none if there is no such table.
+pub(crate) fn read(file: &Path, table: &str) -> Result<Vec<Stored>, Failure> {
+    let read = || {
+        let database = open(file)?;
+        if !sink_tables(&database)?.iter().any(|found| found == table) {
+            return Ok(Vec::new());
+        }
+        let mut query = database.prepare(&format!("SELECT * FROM {table} ORDER BY rowid"))?;
+        query.query_map([], stored)?.collect()
+    };
+    read().map_err(|error: rusqlite::Error| Failure::input(format!("{}: {error}", file.display())))
+}
+
+fn stored(row: &Row<'_>) -> rusqlite::Result<Stored> {
+    let has_origin = row.as_ref().column_count() > 2;
+    let origin = match has_origin {
+        true => row.get::<_, Option<u64>>(2)?.zip(row.get::<_, Option<u32>>(3)?),
+        false => None,
+    };
+    Ok(Stored { key: row.get(0)?, value: row.get(1)?, origin })
+}
+
+fn open(file: &Path) -> rusqlite::Result<Connection> {
+    Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_WRITE)
+}
+
+/// The tables beside which a table of progress stands.
+fn sink_tables(database: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut query = database.prepare(
+        "SELECT name FROM sqlite_master WHERE type = 'table' AND name || '_progress' IN
+             (SELECT name FROM sqlite_master) ORDER BY name",
+    )?;
+    query.query_map([], |row| row.get(0))?.collect()
+}
+
+fn has_rows(database: &Connection, table: &str) -> rusqlite::Result<bool> {
+    database.query_row(&format!("SELECT EXISTS (SELECT 1 FROM {table})"), [], |row| row.get(0))
+}
