@@ -8,8 +8,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::id::CheckpointId;
-use crate::state::codec;
-use crate::time::EventTime;
+use crate::state::codec::{self, DecodeError};
+use crate::time::{EventTime, Instant};
 
 /// What a stream can carry. Every type with these traits is a record; nothing is to be implemented.
 pub trait Record:
@@ -27,13 +27,24 @@ pub enum Element {
     /// No record with an event time at or below it follows on this channel.
     Watermark(EventTime),
     /// The cut of a checkpoint: what came before it belongs to the snapshot, what follows does not.
-    Barrier(CheckpointId),
+    Barrier(Barrier),
     /// The sender will not take part in this checkpoint; its barrier never comes (rule 7).
     Cancel(CheckpointId),
     /// No record follows on this channel; barriers still may.
     EndOfData,
     /// Nothing follows on this channel.
     EndOfPartition,
+}
+
+/// The barrier of a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Barrier {
+    /// The checkpoint.
+    pub checkpoint: CheckpointId,
+    /// It goes ahead of all data that waits before it, on either side of the channel (rule 20).
+    pub overtakes: bool,
+    /// When the coordinator began the checkpoint: timeouts count from here (rule 34).
+    pub triggered_at: Instant,
 }
 
 /// Records of one type, the type erased. The builder of a job makes sure that sender and receiver
@@ -89,6 +100,19 @@ impl Batch {
         self.0.append(other.0);
     }
 
+    /// All records in the checkpoint encoding, for [`Batch::decode`].
+    pub fn encode(&self) -> Vec<u8> {
+        self.0.encode()
+    }
+
+    /// The records that [`Batch::encode`] made bytes of.
+    ///
+    /// # Errors
+    /// If the bytes do not hold records of this type.
+    pub fn decode<T: Record>(bytes: &[u8]) -> Result<Self, DecodeError> {
+        codec::decode::<Vec<T>>(bytes).map(Self::new)
+    }
+
     /// The record at `position` in the checkpoint encoding: equal bytes for equal records.
     ///
     /// # Panics
@@ -126,6 +150,7 @@ trait ErasedBatch: Send + Sync {
     fn clone_box(&self) -> Box<dyn ErasedBatch>;
     fn split(self: Box<Self>) -> Vec<Batch>;
     fn append(&mut self, other: Box<dyn ErasedBatch>);
+    fn encode(&self) -> Vec<u8>;
     fn encode_record(&self, position: usize) -> Vec<u8>;
     fn record_text(&self, position: usize) -> String;
 }
@@ -157,6 +182,10 @@ impl<T: Record> ErasedBatch for Vec<T> {
 
     fn append(&mut self, other: Box<dyn ErasedBatch>) {
         Vec::append(self, &mut Batch(other).into_records());
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        codec::encode(self)
     }
 
     fn encode_record(&self, position: usize) -> Vec<u8> {

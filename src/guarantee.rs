@@ -80,6 +80,10 @@ words!(
         Tracked = "tracked",
         /// A channel whose barrier has come is blocked until all barriers have come.
         Aligned = "aligned",
+        /// Barriers overtake the data before them, which becomes part of the snapshot.
+        Unaligned = "unaligned",
+        /// As aligned, until a checkpoint has taken too long: then as unaligned.
+        AlignedTimeout = "aligned-timeout",
     }
 );
 
@@ -146,7 +150,7 @@ impl Mechanism {
         match self {
             Self::None => Guarantee::AtMostOnce,
             Self::Tracked => Guarantee::AtLeastOnce,
-            Self::Aligned => Guarantee::ExactlyOnce,
+            Self::Aligned | Self::Unaligned | Self::AlignedTimeout => Guarantee::ExactlyOnce,
         }
     }
 
@@ -154,7 +158,15 @@ impl Mechanism {
     pub const fn takes_checkpoints(self) -> bool {
         match self {
             Self::None => false,
-            Self::Tracked | Self::Aligned => true,
+            Self::Tracked | Self::Aligned | Self::Unaligned | Self::AlignedTimeout => true,
+        }
+    }
+
+    /// Whether snapshots can hold records that were under way.
+    pub const fn stores_in_flight(self) -> bool {
+        match self {
+            Self::None | Self::Tracked | Self::Aligned => false,
+            Self::Unaligned | Self::AlignedTimeout => true,
         }
     }
 }

@@ -133,7 +133,8 @@ impl Interposer {
         element: Element,
     ) -> SmallVec<[(ChannelIndex, Element); 1]> {
         let first = ChannelIndex::new(0);
-        let Element::Barrier(checkpoint) = element else { return smallvec![(channel, element)] };
+        let Element::Barrier(barrier) = element else { return smallvec![(channel, element)] };
+        let checkpoint = barrier.checkpoint;
         if !self.is(Variant::BarrierNotAligned) || channels < 2 {
             return smallvec![(channel, element)];
         }

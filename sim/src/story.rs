@@ -38,6 +38,18 @@ fn words(event: &TraceEvent, graph: &PhysicalGraph) -> String {
         TraceEvent::Received { channel, sequence, what, .. } => {
             format!("{} delivers #{sequence} {what}", ends(channel, graph))
         }
+        TraceEvent::Emitted { channel, content, .. } => {
+            format!("{} emits {}", ends(channel, graph), count(content.records, "record"))
+        }
+        TraceEvent::Overtook { channel, sequence, checkpoint, .. } => {
+            let ends = ends(channel, graph);
+            format!("{ends} lets #{sequence} the barrier of {checkpoint} overtake")
+        }
+        TraceEvent::InFlight { channel, checkpoint, is_output, content, .. } => {
+            let end = if is_output { "sender" } else { "receiver" };
+            let records = count(content.records, "record");
+            format!("{} has {records} in flight at the {end} in {checkpoint}", ends(channel, graph))
+        }
         TraceEvent::Snapshot { task, checkpoint, digest, .. } => {
             format!("{} takes its snapshot for {checkpoint}, state {digest:016x}", name(task))
         }
@@ -81,7 +93,8 @@ fn ends(channel: ChannelId, graph: &PhysicalGraph) -> String {
     format!("{} => {}", graph.task_name(channel.from), graph.task_name(channel.to))
 }
 
-fn count(number: u32, what: &str) -> String {
+fn count(number: impl Into<u64>, what: &str) -> String {
+    let number = number.into();
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {what}{plural}")
 }

@@ -107,7 +107,11 @@ impl Drive {
                 TaskOutput::Sink(_)
                 | TaskOutput::Store(_)
                 | TaskOutput::Block(_)
-                | TaskOutput::Unblock(_) => panic!("no checkpoint was triggered"),
+                | TaskOutput::Unblock(_)
+                | TaskOutput::Cut(_)
+                | TaskOutput::Overtake(..)
+                | TaskOutput::Hurry(..)
+                | TaskOutput::WaitUntil(_) => panic!("no checkpoint was triggered"),
             }
         }
     }

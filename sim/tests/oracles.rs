@@ -312,6 +312,15 @@ fn aligned_checkpoints_and_transactions_are_exactly_once() {
 }
 
 #[test]
+fn barriers_that_overtake_are_exactly_once() {
+    for mechanism in [Mechanism::Unaligned, Mechanism::AlignedTimeout] {
+        for case in [COUNTING, ALARMS] {
+            assert_held(Case { mechanism, ..case });
+        }
+    }
+}
+
+#[test]
 fn plain_sinks_show_some_rows_twice_as_their_claim_says() {
     let plain = |case| Case { sink: SinkContract::Plain, ..case };
     assert_held(plain(COUNTING));

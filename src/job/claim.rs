@@ -102,6 +102,13 @@ impl Job {
                     .push(Level::ExactlyOnce, "aligned barriers cut exactly, and sources replay");
                 Level::ExactlyOnce
             }
+            Mechanism::Unaligned | Mechanism::AlignedTimeout => {
+                because.push(
+                    Level::ExactlyOnce,
+                    "records that a barrier overtakes are part of the snapshot, and sources replay",
+                );
+                Level::ExactlyOnce
+            }
         }
     }
 

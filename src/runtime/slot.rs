@@ -8,8 +8,8 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use crate::drive::{TaskDriver, drain};
-use crate::element::Element;
-use crate::id::{AttemptId, ChannelIndex, OutletIndex, TaskId};
+use crate::element::{Barrier, Batch, Element};
+use crate::id::{AttemptId, ChannelIndex, CheckpointId, OutletIndex, TaskId};
 use crate::message::{FromTask, TaskError, TaskMessage};
 use crate::operator::sink::{ErasedSink, SinkPlace, SinkReply, SinkRequest};
 use crate::operator::source::{ErasedSource, ReadOutcome, ReadReply, ReadRequest};
@@ -288,6 +288,25 @@ impl TaskDriver for Driver<'_, '_> {
             self.hands.is_congested |= port.is_waiting();
         }
     }
+
+    fn send_barrier(&mut self, outlet: OutletIndex, barrier: Barrier) -> Option<Vec<Batch>> {
+        self.send(outlet, Element::Barrier(barrier));
+        Some(Vec::new())
+    }
+
+    fn hurry(&mut self, _outlet: OutletIndex, _checkpoint: CheckpointId) -> Option<Vec<Batch>> {
+        None
+    }
+
+    fn overtake(
+        &mut self,
+        _channel: ChannelIndex,
+        _checkpoint: CheckpointId,
+    ) -> Option<(Barrier, Vec<Batch>)> {
+        None
+    }
+
+    fn wait_until(&mut self, _at: crate::time::Instant) {}
 
     /// The slot asks the task before it takes from a channel, so nothing is to be remembered.
     fn block(&mut self, _channel: ChannelIndex) {}

@@ -14,6 +14,9 @@ pub enum RestoreError {
         /// What is wrong with its bytes.
         error: DecodeError,
     },
+    /// The bytes of records in flight are not records of the type that the job declares.
+    #[error("records in flight: {0}")]
+    InFlight(DecodeError),
     /// The group belongs to another subtask.
     #[error("{group} is not among the groups {range} of this subtask")]
     ForeignGroup {

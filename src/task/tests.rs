@@ -37,7 +37,7 @@ fn rule_002_records_then_barriers_then_the_sink_then_the_store() {
     let last = Element::Batch(Batch::new((0..8_u64).collect()));
     task.task.handle_element(ChannelIndex::new(1), last);
     assert_eq!(task.said(), [""; 0], "half full batches are collected");
-    task.task.handle_element(ChannelIndex::new(1), Element::Barrier(CheckpointId::new(1)));
+    task.task.handle_element(ChannelIndex::new(1), barrier(1));
     let cut = task.said();
     assert!(cut[0].starts_with("out0: [") && cut[1].starts_with("out1: ["), "{cut:?}");
     let barriers = ["out0: barrier chk-1", "out1: barrier chk-1"];
@@ -382,7 +382,7 @@ impl Probe {
     }
 
     fn barrier(&mut self, channel: u32, checkpoint: u64) -> Vec<String> {
-        self.element(channel, Element::Barrier(CheckpointId::new(checkpoint)))
+        self.element(channel, barrier(checkpoint))
     }
 
     fn watermark(&mut self, channel: u32, millis: i64) -> Vec<String> {
@@ -404,7 +404,8 @@ impl Probe {
     }
 
     fn trigger(&mut self, checkpoint: u64) -> Vec<String> {
-        self.message(ToTask::Trigger(CheckpointId::new(checkpoint)))
+        let checkpoint = CheckpointId::new(checkpoint);
+        self.message(ToTask::Trigger { checkpoint, at: Instant::ZERO })
     }
 
     fn completed(&mut self, checkpoint: u64) -> Vec<String> {
@@ -482,6 +483,10 @@ fn line(output: &TaskOutput) -> String {
         TaskOutput::Send(outlet, element) => format!("{outlet}: {}", element_text(element)),
         TaskOutput::Block(channel) => format!("block {channel}"),
         TaskOutput::Unblock(channel) => format!("unblock {channel}"),
+        TaskOutput::Cut(checkpoint) => format!("cut {checkpoint}"),
+        TaskOutput::Overtake(channel, checkpoint) => format!("overtake {channel} {checkpoint}"),
+        TaskOutput::Hurry(outlet, checkpoint) => format!("hurry {outlet} {checkpoint}"),
+        TaskOutput::WaitUntil(at) => format!("wait until {at}"),
         TaskOutput::Report(report) => report_text(report),
         TaskOutput::Store(StoreRequest::Put { key, .. }) => format!("put {key}"),
         TaskOutput::Store(StoreRequest::Discard(checkpoint)) => format!("discard {checkpoint}"),
@@ -490,11 +495,19 @@ fn line(output: &TaskOutput) -> String {
     }
 }
 
+fn barrier(checkpoint: u64) -> Element {
+    let checkpoint = CheckpointId::new(checkpoint);
+    Element::Barrier(Barrier { checkpoint, overtakes: false, triggered_at: Instant::ZERO })
+}
+
 fn element_text(element: &Element) -> String {
     match element {
         Element::Batch(records) => format!("{:?}", records.records::<u64>()),
         Element::Watermark(watermark) => format!("watermark {watermark}"),
-        Element::Barrier(checkpoint) => format!("barrier {checkpoint}"),
+        Element::Barrier(Barrier { checkpoint, overtakes: false, .. }) => {
+            format!("barrier {checkpoint}")
+        }
+        Element::Barrier(Barrier { checkpoint, .. }) => format!("barrier {checkpoint}, ahead"),
         Element::Cancel(checkpoint) => format!("cancel {checkpoint}"),
         Element::EndOfData => "end of data".to_owned(),
         Element::EndOfPartition => "end of partition".to_owned(),

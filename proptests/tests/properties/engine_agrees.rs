@@ -110,7 +110,11 @@ fn deliveries(job: &Job) -> BTreeMap<TaskId, Vec<(ChannelIndex, Element)>> {
                     | TaskOutput::Report(_)
                     | TaskOutput::Store(_)
                     | TaskOutput::Block(_)
-                    | TaskOutput::Unblock(_) => {}
+                    | TaskOutput::Unblock(_)
+                    | TaskOutput::Cut(_)
+                    | TaskOutput::Overtake(..)
+                    | TaskOutput::Hurry(..)
+                    | TaskOutput::WaitUntil(_) => {}
                 }
             }
         }
@@ -175,6 +179,10 @@ impl Fed {
                 }
                 other @ (TaskOutput::Block(_)
                 | TaskOutput::Unblock(_)
+                | TaskOutput::Cut(_)
+                | TaskOutput::Overtake(..)
+                | TaskOutput::Hurry(..)
+                | TaskOutput::WaitUntil(_)
                 | TaskOutput::Report(_)
                 | TaskOutput::Store(_)
                 | TaskOutput::Read(_)

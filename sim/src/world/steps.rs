@@ -34,6 +34,7 @@ impl World {
         }
         slot.step_at = None;
         self.deliver_waiting(id, attempt);
+        self.take_notices(id, attempt);
         let Some(slot) = self.slot_mut(id, attempt) else { return };
         let (ready, next) = slot.ready(now);
         if ready.is_empty() {
@@ -62,10 +63,24 @@ impl World {
         while let Some(slot) = self.slot_mut(id, attempt)
             && let Some((channel, element, origins)) = slot.waiting.pop_front()
         {
+            let barrier = match element {
+                Element::Barrier(barrier) => Some(barrier.checkpoint),
+                Element::Batch(_)
+                | Element::Watermark(_)
+                | Element::Cancel(_)
+                | Element::EndOfData
+                | Element::EndOfPartition => None,
+            };
             if let Some((element, origins)) = self.push(channel, attempt, element, origins) {
                 let slot = self.slot_mut(id, attempt).expect("a push changes other tasks only");
                 slot.waiting.push_front((channel, element, origins));
                 return;
+            }
+            if let Some(checkpoint) = barrier {
+                let outlet = self.plan.job.graph().channels()[channel.index()].outlet;
+                self.with_task(id, attempt, |task| {
+                    task.handle_barrier_sent(outlet, checkpoint, Vec::new());
+                });
             }
         }
     }
@@ -85,6 +100,7 @@ impl World {
         {
             match element {
                 Element::Batch(records) => {
+                    self.note_recorded(id, attempt, channel, &origins);
                     self.process(id, attempt, records, &origins, lineage::handle_on(channel));
                 }
                 element @ (Element::Watermark(_)
@@ -227,9 +243,9 @@ impl World {
         };
         let restored = restored.map(|(checkpoint, key)| {
             let digest = digest(&task.capture(checkpoint).to_state());
-            let applied = self.shadows.get(&key).cloned().unwrap_or_default();
+            let shadow = self.shadows.get(&key).cloned().unwrap_or_default();
             let slot = self.slot_mut(id, attempt).expect("it was there a moment ago");
-            slot.applied = applied;
+            slot.applied = shadow.applied;
             (checkpoint, digest)
         });
         self.record(TraceEvent::Started { task: id, attempt, restored });
@@ -244,11 +260,16 @@ impl Slot {
     /// What the task could do now, and if there is nothing, when there may be something.
     fn ready(&self, now: Instant) -> (SmallVec<[Ready; 8]>, Option<Instant>) {
         let Life::Live(task) = &self.life else { return (SmallVec::new(), None) };
-        if !self.waiting.is_empty() || !task.accepts_elements() {
+        if !task.accepts_elements() {
             return (SmallVec::new(), None);
         }
+        let announces = task.wants_announcements();
+        let notices = self.inputs.iter().filter_map(|link| link.next_notice_arrival(announces));
+        let mut next = notices.min();
+        if !self.waiting.is_empty() {
+            return (SmallVec::new(), next);
+        }
         let mut ready = SmallVec::new();
-        let mut next = None;
         for (position, link) in self.inputs.iter().enumerate() {
             let channel = ChannelIndex::new(position as u32);
             let Some(arrival) = link.next_arrival().filter(|_| !task.is_blocked(channel)) else {
