@@ -36,6 +36,18 @@ pub enum Element {
     EndOfPartition,
 }
 
+impl Element {
+    /// The barrier, if it is one.
+    pub fn barrier(&self) -> Option<Barrier> {
+        if let Self::Barrier(barrier) = self { Some(*barrier) } else { None }
+    }
+
+    /// The records, if it holds any.
+    pub fn batch(&self) -> Option<&Batch> {
+        if let Self::Batch(records) = self { Some(records) } else { None }
+    }
+}
+
 /// The barrier of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Barrier {

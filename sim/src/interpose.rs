@@ -7,6 +7,7 @@ use std::fmt;
 use cofferdam::element::Element;
 use cofferdam::id::{AttemptId, ChannelIndex, CheckpointId, TaskId};
 use cofferdam::operator::sink::SinkRequest;
+use cofferdam::state::snapshot::{InFlight, TaskSnapshot};
 use cofferdam::storage::{
     StateHandle, StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue,
 };
@@ -27,17 +28,62 @@ pub enum Variant {
     TimersLeftOut,
     /// Older attempts are not refused: not by external systems, and not on channels.
     OldAttemptNotFenced,
+    /// Snapshots hold no records in flight.
+    InFlightLeftOut,
+    /// Snapshots hold the records in flight of a task's first input only.
+    FirstInputInFlight,
+    /// Records in flight are stored twice, as if those of a recovery were recorded again.
+    InFlightTwice,
+    /// Records in flight are stored in another order than they are in the channel.
+    InFlightDisordered,
+    /// What a barrier overtakes at the receiver includes what was sent behind it.
+    InFlightBehindBarrier,
+    /// What a barrier overtakes at the sender is not part of its snapshot.
+    OutputNotInFlight,
+    /// A barrier that overtakes is handed in after the next record.
+    RecordBeforeBarrier,
 }
 
 impl Variant {
     /// Every variant.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 12] = [
         Self::BarrierNotAligned,
         Self::CommitAtSnapshot,
         Self::AcknowledgeBeforeStored,
         Self::TimersLeftOut,
         Self::OldAttemptNotFenced,
+        Self::InFlightLeftOut,
+        Self::FirstInputInFlight,
+        Self::InFlightTwice,
+        Self::InFlightDisordered,
+        Self::InFlightBehindBarrier,
+        Self::OutputNotInFlight,
+        Self::RecordBeforeBarrier,
     ];
+}
+
+impl Variant {
+    /// What becomes of a snapshot on its way to the store.
+    fn change(self, snapshot: &mut TaskSnapshot) {
+        let InFlight { inputs, outputs } = &mut snapshot.in_flight;
+        let in_flight = inputs.values_mut().chain(outputs.values_mut());
+        match self {
+            Self::TimersLeftOut => {
+                snapshot.operators.iter_mut().for_each(|operator| operator.timers = None);
+            }
+            Self::InFlightLeftOut => snapshot.in_flight = InFlight::default(),
+            Self::FirstInputInFlight => inputs.retain(|channel, _| channel.get() == 0),
+            Self::InFlightTwice => in_flight.for_each(|batches| batches.extend_from_within(..)),
+            Self::InFlightDisordered => in_flight.for_each(|batches| batches.reverse()),
+            Self::BarrierNotAligned
+            | Self::CommitAtSnapshot
+            | Self::AcknowledgeBeforeStored
+            | Self::OldAttemptNotFenced
+            | Self::InFlightBehindBarrier
+            | Self::OutputNotInFlight
+            | Self::RecordBeforeBarrier => {}
+        }
+    }
 }
 
 impl fmt::Display for Variant {
@@ -48,6 +94,13 @@ impl fmt::Display for Variant {
             Self::AcknowledgeBeforeStored => "acknowledge-before-stored",
             Self::TimersLeftOut => "timers-left-out",
             Self::OldAttemptNotFenced => "old-attempt-not-fenced",
+            Self::InFlightLeftOut => "in-flight-left-out",
+            Self::FirstInputInFlight => "first-input-in-flight",
+            Self::InFlightTwice => "in-flight-twice",
+            Self::InFlightDisordered => "in-flight-disordered",
+            Self::InFlightBehindBarrier => "in-flight-behind-barrier",
+            Self::OutputNotInFlight => "output-not-in-flight",
+            Self::RecordBeforeBarrier => "record-before-barrier",
         })
     }
 }
@@ -107,15 +160,13 @@ impl Interposer {
                 smallvec![Passed::Out(put), Passed::Stored(reply)]
             }
             (
-                Some(Variant::TimersLeftOut),
+                Some(variant),
                 TaskOutput::Store(StoreRequest::Put {
                     key: key @ StoreKey::State { .. },
                     value: StoreValue::State(mut snapshot),
                 }),
             ) => {
-                for operator in &mut snapshot.operators {
-                    operator.timers = None;
-                }
+                variant.change(&mut snapshot);
                 let value = StoreValue::State(snapshot);
                 smallvec![Passed::Out(TaskOutput::Store(StoreRequest::Put { key, value }))]
             }

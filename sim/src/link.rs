@@ -127,6 +127,8 @@ impl Link {
         let sequence = self.sent;
         self.sent += 1;
         self.last_sent = None;
+        // What is sent from now on stays behind it.
+        self.last_arrival = self.last_arrival.max(arrival);
         self.ahead.push_back((arrival, sequence, barrier));
         (sequence, arrival)
     }
@@ -156,7 +158,7 @@ impl Link {
     fn unannounced(&self) -> Option<(Instant, u64, Barrier)> {
         let later = self.queue.iter().filter(|next| next.sequence >= self.announced);
         let mut barriers = later.filter_map(|next| {
-            let barrier = barrier_of(&next.element)?;
+            let barrier = next.element.barrier()?;
             Some((next.arrival, next.sequence, barrier))
         });
         barriers.next()
@@ -165,7 +167,7 @@ impl Link {
     /// Takes a barrier out of the queue, to go ahead of what is before it.
     pub fn pull(&mut self, checkpoint: CheckpointId) -> Option<(u64, Barrier)> {
         let (place, barrier) = self.queue.iter().enumerate().find_map(|(place, next)| {
-            let barrier = barrier_of(&next.element)?;
+            let barrier = next.element.barrier()?;
             (barrier.checkpoint == checkpoint).then_some((place, barrier))
         })?;
         let InFlight { sequence, .. } = self.queue.remove(place)?;
@@ -178,7 +180,7 @@ impl Link {
         let mut batches = Vec::new();
         let mut origins = Vec::new();
         for earlier in self.queue.iter().take_while(|earlier| earlier.sequence < sequence) {
-            if let Element::Batch(records) = &earlier.element {
+            if let Some(records) = earlier.element.batch() {
                 batches.push(records.clone());
                 origins.extend_from_slice(&earlier.origins);
             }
@@ -195,10 +197,6 @@ impl Link {
     pub fn pop(&mut self) -> Option<InFlight> {
         self.queue.pop_front()
     }
-}
-
-fn barrier_of(element: &Element) -> Option<Barrier> {
-    if let Element::Barrier(barrier) = element { Some(*barrier) } else { None }
 }
 
 /// How the trace names an element.

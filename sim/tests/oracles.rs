@@ -378,3 +378,24 @@ fn timers_that_are_left_out_are_caught_when_a_task_begins_without_them() {
 fn an_old_attempt_that_goes_on_is_caught() {
     assert_caught(COUNTING, Variant::OldAttemptNotFenced, "recovery");
 }
+
+#[test]
+fn records_in_flight_that_are_not_kept_as_they_were_are_caught() {
+    let unaligned = Case { mechanism: Mechanism::Unaligned, ..COUNTING };
+    for variant in [
+        Variant::InFlightLeftOut,
+        Variant::FirstInputInFlight,
+        Variant::InFlightTwice,
+        Variant::InFlightDisordered,
+        Variant::InFlightBehindBarrier,
+        Variant::OutputNotInFlight,
+        Variant::RecordBeforeBarrier,
+    ] {
+        assert_caught(unaligned, variant, "in-flight");
+    }
+    assert_caught(unaligned, Variant::InFlightLeftOut, "state-delivery");
+    assert_caught(unaligned, Variant::InFlightTwice, "state-delivery");
+    let timeout = Case { mechanism: Mechanism::AlignedTimeout, ..COUNTING };
+    assert_caught(timeout, Variant::InFlightLeftOut, "in-flight");
+    assert_caught(timeout, Variant::OutputNotInFlight, "in-flight");
+}

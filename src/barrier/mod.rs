@@ -125,7 +125,7 @@ impl BarrierHandler {
     /// A barrier waits for its turn: [`Overtaker::handle_announcement`].
     ///
     /// # Panics
-    /// If the channel does not exist or has ended and the handler is an overtaker.
+    /// If the channel does not exist and the handler is an overtaker.
     pub fn handle_announcement(
         &mut self,
         channel: ChannelIndex,

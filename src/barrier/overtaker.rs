@@ -32,8 +32,8 @@ use crate::time::Instant;
 ///   [`is_collecting`](Self::is_collecting), [`is_recording`](Self::is_recording),
 ///   [`deadline`](Self::deadline).
 /// - Facts: `handle_announcement`, `handle_barrier`, `handle_cancel`, `handle_end_of_partition`,
-///   `handle_time`. All append to `actions`, and all panic if the channel does not exist, is
-///   blocked (but for an announcement) or has ended.
+///   `handle_time`. All append to `actions`, and all but an announcement panic if the channel
+///   does not exist, is blocked or has ended.
 /// - Command: [`abort`](Self::abort).
 #[derive(Clone, Debug)]
 pub struct Overtaker {
@@ -93,10 +93,11 @@ impl Overtaker {
 
     /// A barrier that does not overtake has come to the end of the channel's queue. The timer of
     /// its checkpoint starts here (rule 34); if the checkpoint is recorded by now, the barrier is
-    /// to overtake at once.
+    /// to overtake at once. An announcement may come later than the barrier itself: then it changes
+    /// nothing.
     ///
     /// # Panics
-    /// If the channel does not exist or has ended.
+    /// If the channel does not exist.
     pub fn handle_announcement(
         &mut self,
         channel: ChannelIndex,
@@ -104,9 +105,9 @@ impl Overtaker {
         deadline: Instant,
         actions: &mut Vec<BarrierAction>,
     ) {
-        assert_ne!(self.channels[channel.index()], Channel::Ended, "{channel} has ended");
         if Some(checkpoint) < self.newest
             || Some(checkpoint) == self.newest && !self.is_pending(checkpoint)
+            || self.channels[channel.index()] == Channel::Ended
         {
             return;
         }

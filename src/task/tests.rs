@@ -1,5 +1,7 @@
 //! The rules that the task keeps, by number. What a task answers is read as lines of text.
 
+mod overtaking;
+
 use std::time::Duration;
 
 use super::*;
@@ -578,11 +580,15 @@ fn source_and_sink() -> Job {
 
 /// Its task [`RELAY`] has two inputs and one output, and hands everything on.
 fn relay() -> Job {
+    relay_by(Mechanism::Aligned)
+}
+
+fn relay_by(mechanism: Mechanism) -> Job {
     let builder = JobBuilder::new("relay", 2);
     let numbers = builder.source("numbers", Numbers::up_to(9)).rebalance();
     let same = numbers.map("same", |number| number).rebalance();
     same.parallelism(1).sink("out", Collect::default());
-    builder.build(config(Mechanism::Aligned)).expect("the graph is right")
+    builder.build(config(mechanism)).expect("the graph is right")
 }
 
 /// As [`relay`], but with two outputs that records are collected for, by key.

@@ -13,6 +13,7 @@ use super::lineage::{Applied, hash_bytes};
 use super::steps::digest;
 use super::{Life, Slot, World};
 use crate::decide::Choice;
+use crate::interpose::Variant;
 use crate::link::{Notice, Origins, carried};
 use crate::log::Log;
 
@@ -59,9 +60,11 @@ impl World {
     ) -> Vec<Batch> {
         let of_channel = self.plan.job.graph().inputs(id)[channel.index()];
         let checkpoint = barrier.checkpoint;
+        let is_blind = self.interposer.is(Variant::InFlightBehindBarrier);
         self.record(TraceEvent::Overtook { channel: of_channel, attempt, sequence, checkpoint });
         let Some(slot) = self.slot_mut(id, attempt) else { return Vec::new() };
-        let (overtaken, origins) = slot.inputs[channel.index()].before(sequence);
+        let place = if is_blind { u64::MAX } else { sequence };
+        let (overtaken, origins) = slot.inputs[channel.index()].before(place);
         let in_flight = slot.in_flight.entry(checkpoint).or_default();
         in_flight.inputs.entry(channel).or_default().extend(origins);
         overtaken
@@ -117,10 +120,11 @@ impl World {
         let channel = self.plan.job.graph().outputs(id)[outlet.index()];
         let Some(slot) = self.slot_mut(id, attempt) else { return };
         let is_it = |(of, element, _): &(ChannelId, Element, Origins)| {
-            *of == channel && matches!(element, Element::Barrier(b) if b.checkpoint == checkpoint)
+            *of == channel && element.barrier().is_some_and(|it| it.checkpoint == checkpoint)
         };
         let Some(place) = slot.waiting.iter().position(is_it) else { return };
-        let Some((_, Element::Barrier(barrier), _)) = slot.waiting.remove(place) else { return };
+        let taken = slot.waiting.remove(place).and_then(|(_, element, _)| element.barrier());
+        let Some(barrier) = taken else { return };
         let overtaken = self.leave_behind(id, attempt, channel, outlet, checkpoint, place);
         self.push_ahead(channel, attempt, Barrier { overtakes: true, ..barrier });
         task.handle_barrier_sent(outlet, checkpoint, overtaken);
@@ -137,6 +141,7 @@ impl World {
         checkpoint: CheckpointId,
         ahead: usize,
     ) -> Vec<Batch> {
+        let ahead = if self.interposer.is(Variant::OutputNotInFlight) { 0 } else { ahead };
         let Some(slot) = self.slot_mut(id, attempt) else { return Vec::new() };
         let mut overtaken = Vec::new();
         let mut origins = Vec::new();
@@ -239,7 +244,7 @@ impl World {
         let in_flight = plan.job.in_flight(&states);
         let in_flight = in_flight.expect("what a task has stored is of the types of its job");
         for (channel, batches) in plan.job.graph().channels().iter().zip(in_flight) {
-            let mut origins = self.origins_in_flight(restore, channel).into_iter();
+            let mut origins = self.origins_in_flight(restore, channel).into_iter().cycle();
             for records in batches {
                 let origins = origins.by_ref().take(records.len()).collect();
                 self.note_emitted(channel.id, attempt, &records);

@@ -1,6 +1,6 @@
 //! Stepping a task: which of its inputs it takes next, and one call of its machine for each record.
 
-use cofferdam::element::{Batch, Element};
+use cofferdam::element::{Barrier, Batch, Element};
 use cofferdam::id::{AttemptId, ChannelIndex, TaskId};
 use cofferdam::job::TaskStart;
 use cofferdam::message::TaskError;
@@ -16,6 +16,7 @@ use smallvec::SmallVec;
 use super::lineage::{self, Lineage};
 use super::{Life, Slot, World};
 use crate::decide::Choice;
+use crate::interpose::Variant;
 use crate::link::{InFlight, Origins, carried};
 
 /// One of the things a task could do next.
@@ -34,6 +35,9 @@ impl World {
         }
         slot.step_at = None;
         self.deliver_waiting(id, attempt);
+        if self.interposer.is(Variant::RecordBeforeBarrier) {
+            self.take_first(id, attempt);
+        }
         self.take_notices(id, attempt);
         let Some(slot) = self.slot_mut(id, attempt) else { return };
         let (ready, next) = slot.ready(now);
@@ -63,25 +67,27 @@ impl World {
         while let Some(slot) = self.slot_mut(id, attempt)
             && let Some((channel, element, origins)) = slot.waiting.pop_front()
         {
-            let barrier = match element {
-                Element::Barrier(barrier) => Some(barrier.checkpoint),
-                Element::Batch(_)
-                | Element::Watermark(_)
-                | Element::Cancel(_)
-                | Element::EndOfData
-                | Element::EndOfPartition => None,
-            };
+            let barrier = element.barrier();
             if let Some((element, origins)) = self.push(channel, attempt, element, origins) {
                 let slot = self.slot_mut(id, attempt).expect("a push changes other tasks only");
                 slot.waiting.push_front((channel, element, origins));
                 return;
             }
-            if let Some(checkpoint) = barrier {
+            if let Some(Barrier { checkpoint, .. }) = barrier {
                 let outlet = self.plan.job.graph().channels()[channel.index()].outlet;
                 self.with_task(id, attempt, |task| {
                     task.handle_barrier_sent(outlet, checkpoint, Vec::new());
                 });
             }
+        }
+    }
+
+    /// Takes an element before the barriers that overtake are heeded.
+    fn take_first(&mut self, id: TaskId, attempt: AttemptId) {
+        let now = self.now;
+        let ready = self.slot_mut(id, attempt).map(|slot| slot.ready(now).0);
+        if let Some(Ready::Channel(channel)) = ready.and_then(|ready| ready.first().copied()) {
+            self.take_element(id, attempt, channel);
         }
     }
 
