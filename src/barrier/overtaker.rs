@@ -105,10 +105,9 @@ impl Overtaker {
         deadline: Instant,
         actions: &mut Vec<BarrierAction>,
     ) {
-        if Some(checkpoint) < self.newest
-            || Some(checkpoint) == self.newest && !self.is_pending(checkpoint)
-            || self.channels[channel.index()] == Channel::Ended
-        {
+        let state = self.channels[channel.index()];
+        let is_owed = self.is_pending(checkpoint) && state == Channel::Open;
+        if Some(checkpoint) <= self.newest && !is_owed || state == Channel::Ended {
             return;
         }
         match self.state {

@@ -100,13 +100,13 @@ impl Task {
 
     /// A time that the task waited for has come.
     pub fn handle_time(&mut self, now: Instant) {
-        self.handler.handle_time(now, &mut self.actions);
-        self.act(Vec::new());
         if let Some(capture) = self.capture.as_ref().filter(|capture| capture.hurry_at <= now) {
             let checkpoint = capture.snapshot.checkpoint;
             let hurry = |outlet: &OutletIndex| TaskOutput::Hurry(*outlet, checkpoint);
             self.outputs.extend(capture.unsent.iter().map(hurry));
         }
+        self.handler.handle_time(now, &mut self.actions);
+        self.act(Vec::new());
     }
 
     /// Every channel has given its part of the snapshot.

@@ -173,6 +173,19 @@ fn rule_035_on_timeout_the_cut_is_made_and_announced_barriers_overtake() {
 }
 
 #[test]
+fn rule_034_an_announcement_that_comes_after_its_barrier_changes_nothing() {
+    let mut task = Probe::new(2);
+    task.barrier(0, 1);
+    assert_eq!(task.announce(0, 1, 10), []);
+    assert_eq!(task.0.deadline(), None);
+    task.ahead(1, 1);
+    assert_eq!(task.announce(1, 1, 10), []);
+    task.ahead(0, 2);
+    assert_eq!(task.announce(0, 2, 20), []);
+    assert_eq!(task.announce(1, 2, 20), [Overtake(input(1), chk(2))]);
+}
+
+#[test]
 fn rule_035_on_timeout_with_no_barrier_in_its_turn_the_first_announced_one_makes_the_cut() {
     let mut task = Probe::new(2);
     task.announce(1, 1, 10);
