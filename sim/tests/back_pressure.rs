@@ -61,15 +61,12 @@ fn checkpoints(mechanism: Mechanism, channel_batches: usize) -> (Duration, u32) 
     let mut total = Duration::ZERO;
     let mut count = 0;
     for traced in world.trace().iter() {
-        match traced.event {
-            TraceEvent::Triggered { checkpoint } => {
-                triggered.insert(checkpoint, traced.at);
-            }
-            TraceEvent::Completed { checkpoint, .. } => {
-                total += traced.at.since(triggered[&checkpoint]);
-                count += 1;
-            }
-            _ => {}
+        if let TraceEvent::Triggered { checkpoint } = traced.event {
+            triggered.insert(checkpoint, traced.at);
+        }
+        if let TraceEvent::Completed { checkpoint, .. } = traced.event {
+            total += traced.at.since(triggered[&checkpoint]);
+            count += 1;
         }
     }
     (total / count, count)

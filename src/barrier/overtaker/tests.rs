@@ -209,7 +209,7 @@ fn rule_038_each_block_has_one_unblock_in_every_mix() {
             let mut task = Probe::new(3);
             let mut blocked = vec![0; 3];
             for (turn, channel) in order.into_iter().enumerate() {
-                let actions = match kinds >> turn & 1 {
+                let actions = match (kinds >> turn) & 1 {
                     0 => task.barrier(channel, 1),
                     _ => task.ahead(channel, 1),
                 };
