@@ -16,8 +16,8 @@ use crate::time::Instant;
 pub trait TaskDriver {
     /// See [`TaskOutput::Send`].
     fn send(&mut self, outlet: OutletIndex, element: Element);
-    /// See [`TaskOutput::Send`], of a barrier. Returns what it has overtaken, or nothing if it waits
-    /// for room itself: then the driver says so later ([`Task::handle_barrier_sent`]).
+    /// See [`TaskOutput::Send`], of a barrier. Returns what it has overtaken, or nothing if it
+    /// waits for room itself: then the driver says so later ([`Task::handle_barrier_sent`]).
     fn send_barrier(&mut self, outlet: OutletIndex, barrier: Barrier) -> Option<Vec<Batch>>;
     /// See [`TaskOutput::Hurry`]. Returns what the barrier has overtaken, or nothing if it has been
     /// sent before.

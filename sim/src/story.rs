@@ -1,7 +1,7 @@
 //! A trace as people read it: one line an event, with the names of tasks and channels.
 
 use cofferdam::graph::PhysicalGraph;
-use cofferdam::id::{ChannelId, TaskId};
+use cofferdam::id::{ChannelId, CheckpointId, TaskId};
 use cofferdam::trace::{TraceEvent, Traced};
 
 /// The event in one line.
@@ -12,11 +12,9 @@ pub fn line(traced: &Traced, graph: &PhysicalGraph) -> String {
 fn words(event: &TraceEvent, graph: &PhysicalGraph) -> String {
     let name = |task: TaskId| graph.task_name(task);
     match *event {
-        TraceEvent::Deployed { attempt, restored: Some(checkpoint) } => {
-            format!("attempt {} begins from {checkpoint}", attempt.get())
-        }
-        TraceEvent::Deployed { attempt, restored: None } => {
-            format!("attempt {} begins from the start", attempt.get())
+        TraceEvent::Deployed { attempt, restored } => {
+            let from = restored.map_or("the start".to_owned(), |checkpoint| checkpoint.to_string());
+            format!("attempt {} begins from {from}", attempt.get())
         }
         TraceEvent::Started { task, restored: Some((checkpoint, digest)), .. } => {
             format!("{} is restored from {checkpoint}, state {digest:016x}", name(task))
@@ -42,13 +40,10 @@ fn words(event: &TraceEvent, graph: &PhysicalGraph) -> String {
             format!("{} emits {}", ends(channel, graph), count(content.records, "record"))
         }
         TraceEvent::Overtook { channel, sequence, checkpoint, .. } => {
-            let ends = ends(channel, graph);
-            format!("{ends} lets #{sequence} the barrier of {checkpoint} overtake")
+            format!("{} lets #{sequence}, {checkpoint}'s barrier, overtake", ends(channel, graph))
         }
         TraceEvent::InFlight { channel, checkpoint, is_output, content, .. } => {
-            let end = if is_output { "sender" } else { "receiver" };
-            let records = count(content.records, "record");
-            format!("{} has {records} in flight at the {end} in {checkpoint}", ends(channel, graph))
+            in_flight(&ends(channel, graph), checkpoint, is_output, content.records)
         }
         TraceEvent::Snapshot { task, checkpoint, digest, .. } => {
             format!("{} takes its snapshot for {checkpoint}, state {digest:016x}", name(task))
@@ -62,11 +57,9 @@ fn words(event: &TraceEvent, graph: &PhysicalGraph) -> String {
         TraceEvent::Triggered { checkpoint } => format!("{checkpoint} is triggered"),
         TraceEvent::Completed { checkpoint, .. } => format!("{checkpoint} is complete"),
         TraceEvent::Aborted { checkpoint, reason } => format!("{checkpoint} is aborted: {reason}"),
-        TraceEvent::Written { task, transaction: Some(transaction), rows, .. } => {
-            format!("{} writes {} in transaction {transaction}", name(task), count(rows, "row"))
-        }
-        TraceEvent::Written { task, transaction: None, rows, .. } => {
-            format!("{} writes {}", name(task), count(rows, "row"))
+        TraceEvent::Written { task, transaction, rows, .. } => {
+            let place = transaction.map(|transaction| format!(" in transaction {transaction}"));
+            format!("{} writes {}{}", name(task), count(rows, "row"), place.unwrap_or_default())
         }
         TraceEvent::Prepared { transaction, checkpoint } => {
             format!("transaction {transaction} is prepared for {checkpoint}")
@@ -86,6 +79,11 @@ fn words(event: &TraceEvent, graph: &PhysicalGraph) -> String {
         TraceEvent::Finished => "the job is finished".to_owned(),
         TraceEvent::Failed => "the job has failed".to_owned(),
     }
+}
+
+fn in_flight(ends: &str, checkpoint: CheckpointId, is_output: bool, records: u64) -> String {
+    let end = if is_output { "sender" } else { "receiver" };
+    format!("{ends} has {} in flight at the {end} in {checkpoint}", count(records, "record"))
 }
 
 fn ends(channel: ChannelId, graph: &PhysicalGraph) -> String {

@@ -1,5 +1,5 @@
-//! How long checkpoints take when the queues before a slow sink are full: as long as the queues are,
-//! if barriers wait in them, and no longer for a longer queue if barriers overtake.
+//! How long checkpoints take when the queues before a slow sink are full: as long as the queues
+//! are, if barriers wait in them, and no longer for a longer queue if barriers overtake.
 
 #![expect(clippy::unwrap_used, reason = "a test says by its name what failed")]
 

@@ -79,7 +79,7 @@ impl Channel {
         match self.sent.get(sequence as usize) {
             Some(Carried::Barrier(sent)) if *sent == checkpoint => None,
             Some(_) | None => Some(format!(
-                "{channel}: place {sequence} does not hold the barrier of {checkpoint} that overtook"
+                "{channel}: place {sequence} does not hold the barrier of {checkpoint}"
             )),
         }
     }
