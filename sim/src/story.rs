@@ -73,8 +73,7 @@ fn words(event: &TraceEvent, graph: &PhysicalGraph) -> String {
         }
         TraceEvent::Reserved { task, .. } => format!("{} has reserved positions", name(task)),
         TraceEvent::Disturbed { fault, task } => {
-            let whose = task.map_or("the coordinator".to_owned(), name);
-            format!("fault: {} ({whose})", word(fault))
+            format!("fault: {} ({})", word(fault), task.map_or("the coordinator".to_owned(), name))
         }
         TraceEvent::Finished => "the job is finished".to_owned(),
         TraceEvent::Failed => "the job has failed".to_owned(),
