@@ -15,6 +15,9 @@ pub struct JobConfig {
     pub checkpoint_pause_min: Duration,
     /// A checkpoint that is not complete after this time is aborted.
     pub checkpoint_timeout: Duration,
+    /// Under aligned-timeout: an alignment that is not done this long after the checkpoint was
+    /// triggered is switched to unaligned (rule 34).
+    pub alignment_timeout: Duration,
     /// How many checkpoints in a row may fail before the job is restarted (rule 55).
     pub checkpoint_failures_tolerable: u32,
     /// How many complete checkpoints are kept.
@@ -42,6 +45,7 @@ impl Default for JobConfig {
             checkpoint_interval: Duration::from_secs(1),
             checkpoint_pause_min: Duration::ZERO,
             checkpoint_timeout: Duration::from_secs(600),
+            alignment_timeout: Duration::from_millis(100),
             checkpoint_failures_tolerable: 0,
             checkpoints_retained: 1,
             restart: RestartStrategy::FixedDelay { attempts: 3, delay: Duration::from_millis(100) },

@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use crate::coordinator::{Coordinator, CoordinatorNote, CoordinatorOutput, JobError};
-use crate::element::Element;
-use crate::id::{AttemptId, ChannelIndex, OutletIndex, TaskId};
+use crate::element::{Barrier, Batch, Element};
+use crate::id::{AttemptId, ChannelIndex, CheckpointId, OutletIndex, TaskId};
 use crate::message::{FromTask, ToPeer, ToTask};
 use crate::operator::sink::SinkRequest;
 use crate::operator::source::ReadRequest;
@@ -18,6 +18,21 @@ use crate::time::Instant;
 pub trait TaskDriver {
     /// See [`TaskOutput::Send`].
     fn send(&mut self, outlet: OutletIndex, element: Element);
+    /// See [`TaskOutput::Send`], of a barrier. Returns what it has overtaken, or nothing if it
+    /// waits for room itself: then the driver says so later ([`Task::handle_barrier_sent`]).
+    fn send_barrier(&mut self, outlet: OutletIndex, barrier: Barrier) -> Option<Vec<Batch>>;
+    /// See [`TaskOutput::Hurry`]. Returns what the barrier has overtaken, or nothing if it has been
+    /// sent before.
+    fn hurry(&mut self, outlet: OutletIndex, checkpoint: CheckpointId) -> Option<Vec<Batch>>;
+    /// See [`TaskOutput::Overtake`]. Takes the barrier out of the channel; returns it with copies
+    /// of the records before it.
+    fn overtake(
+        &mut self,
+        channel: ChannelIndex,
+        checkpoint: CheckpointId,
+    ) -> Option<(Barrier, Vec<Batch>)>;
+    /// See [`TaskOutput::WaitUntil`].
+    fn wait_until(&mut self, at: Instant);
     /// See [`TaskOutput::Block`].
     fn block(&mut self, channel: ChannelIndex);
     /// See [`TaskOutput::Unblock`].
@@ -40,7 +55,24 @@ pub trait TaskDriver {
 pub fn drain(task: &mut Task, driver: &mut impl TaskDriver) {
     while let Some(output) = task.poll_output() {
         match output {
+            TaskOutput::Send(outlet, Element::Barrier(barrier)) => {
+                if let Some(overtaken) = driver.send_barrier(outlet, barrier) {
+                    task.handle_barrier_sent(outlet, barrier.checkpoint, overtaken);
+                }
+            }
             TaskOutput::Send(outlet, element) => driver.send(outlet, element),
+            TaskOutput::Cut(_) => {}
+            TaskOutput::Hurry(outlet, checkpoint) => {
+                if let Some(overtaken) = driver.hurry(outlet, checkpoint) {
+                    task.handle_barrier_sent(outlet, checkpoint, overtaken);
+                }
+            }
+            TaskOutput::Overtake(channel, checkpoint) => {
+                if let Some((barrier, overtaken)) = driver.overtake(channel, checkpoint) {
+                    task.handle_overtaking(channel, barrier, overtaken);
+                }
+            }
+            TaskOutput::WaitUntil(at) => driver.wait_until(at),
             TaskOutput::Block(channel) => driver.block(channel),
             TaskOutput::Unblock(channel) => driver.unblock(channel),
             TaskOutput::Report(message) => driver.report(message),

@@ -8,8 +8,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::id::{CheckpointId, TaskId};
-use crate::state::codec;
-use crate::time::EventTime;
+use crate::state::codec::{self, DecodeError};
+use crate::time::{EventTime, Instant};
 
 /// What a stream can carry. Every type with these traits is a record; nothing is to be implemented.
 pub trait Record:
@@ -27,13 +27,36 @@ pub enum Element {
     /// No record with an event time at or below it follows on this channel.
     Watermark(EventTime),
     /// The cut of a checkpoint: what came before it belongs to the snapshot, what follows does not.
-    Barrier(CheckpointId),
+    Barrier(Barrier),
     /// The sender will not take part in this checkpoint; its barrier never comes (rule 7).
     Cancel(CheckpointId),
     /// No record follows on this channel; barriers still may.
     EndOfData,
     /// Nothing follows on this channel.
     EndOfPartition,
+}
+
+impl Element {
+    /// The barrier, if it is one.
+    pub fn barrier(&self) -> Option<Barrier> {
+        if let Self::Barrier(barrier) = self { Some(*barrier) } else { None }
+    }
+
+    /// The records, if it holds any.
+    pub fn batch(&self) -> Option<&Batch> {
+        if let Self::Batch(records) = self { Some(records) } else { None }
+    }
+}
+
+/// The barrier of a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Barrier {
+    /// The checkpoint.
+    pub checkpoint: CheckpointId,
+    /// It goes ahead of all data that waits before it, on either side of the channel (rule 20).
+    pub overtakes: bool,
+    /// When the coordinator began the checkpoint: timeouts count from here (rule 34).
+    pub triggered_at: Instant,
 }
 
 /// Records of one type, the type erased. The builder of a job makes sure that sender and receiver
@@ -131,6 +154,19 @@ impl Batch {
         self.records.append(other.records);
     }
 
+    /// All records in the checkpoint encoding, for [`Batch::decode`].
+    pub fn encode(&self) -> Vec<u8> {
+        self.records.encode()
+    }
+
+    /// The records that [`Batch::encode`] made bytes of.
+    ///
+    /// # Errors
+    /// If the bytes do not hold records of this type.
+    pub fn decode<T: Record>(bytes: &[u8]) -> Result<Self, DecodeError> {
+        codec::decode::<Vec<T>>(bytes).map(Self::new)
+    }
+
     /// The record at `position` in the checkpoint encoding: equal bytes for equal records.
     ///
     /// # Panics
@@ -168,6 +204,7 @@ trait ErasedBatch: Send + Sync {
     fn clone_box(&self) -> Box<dyn ErasedBatch>;
     fn split(self: Box<Self>) -> Vec<Batch>;
     fn append(&mut self, other: Box<dyn ErasedBatch>);
+    fn encode(&self) -> Vec<u8>;
     fn encode_record(&self, position: usize) -> Vec<u8>;
     fn record_text(&self, position: usize) -> String;
 }
@@ -199,6 +236,10 @@ impl<T: Record> ErasedBatch for Vec<T> {
 
     fn append(&mut self, other: Box<dyn ErasedBatch>) {
         Vec::append(self, &mut Batch { records: other, anchor: None }.into_records());
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        codec::encode(self)
     }
 
     fn encode_record(&self, position: usize) -> Vec<u8> {

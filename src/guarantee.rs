@@ -82,6 +82,10 @@ words!(
         Acks = "acks",
         /// A channel whose barrier has come is blocked until all barriers have come.
         Aligned = "aligned",
+        /// Barriers overtake the data before them, which becomes part of the snapshot.
+        Unaligned = "unaligned",
+        /// As aligned, until a checkpoint has taken too long: then as unaligned.
+        AlignedTimeout = "aligned-timeout",
     }
 );
 
@@ -151,7 +155,7 @@ impl Mechanism {
         match self {
             Self::None => Guarantee::AtMostOnce,
             Self::Tracked | Self::Acks => Guarantee::AtLeastOnce,
-            Self::Aligned => Guarantee::ExactlyOnce,
+            Self::Aligned | Self::Unaligned | Self::AlignedTimeout => Guarantee::ExactlyOnce,
         }
     }
 
@@ -159,7 +163,15 @@ impl Mechanism {
     pub const fn takes_checkpoints(self) -> bool {
         match self {
             Self::None | Self::Acks => false,
-            Self::Tracked | Self::Aligned => true,
+            Self::Tracked | Self::Aligned | Self::Unaligned | Self::AlignedTimeout => true,
+        }
+    }
+
+    /// Whether snapshots can hold records that were under way.
+    pub const fn stores_in_flight(self) -> bool {
+        match self {
+            Self::None | Self::Tracked | Self::Acks | Self::Aligned => false,
+            Self::Unaligned | Self::AlignedTimeout => true,
         }
     }
 
@@ -167,7 +179,9 @@ impl Mechanism {
     pub const fn replays(self) -> bool {
         match self {
             Self::None => false,
-            Self::Tracked | Self::Acks | Self::Aligned => true,
+            Self::Tracked | Self::Acks | Self::Aligned | Self::Unaligned | Self::AlignedTimeout => {
+                true
+            }
         }
     }
 }

@@ -16,12 +16,18 @@ use serde::{Deserialize, Serialize};
 use crate::element::Root;
 use crate::id::{AttemptId, CheckpointId, TaskId};
 use crate::storage::StateHandle;
+use crate::time::Instant;
 
 /// From the coordinator to one task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToTask {
     /// To source tasks: take the snapshot and send the barrier.
-    Trigger(CheckpointId),
+    Trigger {
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+        /// When it was triggered.
+        at: Instant,
+    },
     /// To every task: the checkpoint is complete and durable. Newer completion covers all older.
     Completed(CheckpointId),
     /// To every task: the checkpoint is complete and covers the end of all data: commit, and

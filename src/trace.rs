@@ -75,6 +75,44 @@ impl fmt::Display for Carried {
     }
 }
 
+/// Some records in their order, as a number of them and a hash that two parts can be joined by: so
+/// two sequences can be compared without their records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Content {
+    /// How many records.
+    pub records: u64,
+    /// The hashes of the records as digits of one number, modulo 2^64.
+    pub hash: u64,
+}
+
+impl Content {
+    /// One record with this hash.
+    pub const fn of(hash: u64) -> Self {
+        Self { records: 1, hash }
+    }
+
+    /// These records, then `later`.
+    #[must_use]
+    pub const fn then(self, later: Self) -> Self {
+        let hash = self.hash.wrapping_mul(weight(later.records)).wrapping_add(later.hash);
+        Self { records: self.records + later.records, hash }
+    }
+
+    /// What is left of these records without `earlier`, which they begin with.
+    #[must_use]
+    pub const fn without(self, earlier: Self) -> Self {
+        let records = self.records - earlier.records;
+        let hash = self.hash.wrapping_sub(earlier.hash.wrapping_mul(weight(records)));
+        Self { records, hash }
+    }
+}
+
+/// The weight of a digit with so many behind it.
+const fn weight(digits: u64) -> u64 {
+    // Odd, so that no power of it is 0 modulo 2^64.
+    0x9e37_79b9_7f4a_7c15_u64.wrapping_pow(digits as u32)
+}
+
 /// The part of the protocol that a task, or the coordinator, is in when a fault hits it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -161,6 +199,40 @@ pub enum TraceEvent {
         sequence: u64,
         /// What.
         what: Carried,
+    },
+    /// A task has emitted records on a channel, which may still wait for room; noted where
+    /// snapshots hold records in flight.
+    Emitted {
+        /// The channel.
+        channel: ChannelId,
+        /// The attempt.
+        attempt: AttemptId,
+        /// Which records.
+        content: Content,
+    },
+    /// A task has taken a barrier ahead of what was sent on its channel before it.
+    Overtook {
+        /// The channel.
+        channel: ChannelId,
+        /// The attempt.
+        attempt: AttemptId,
+        /// The barrier's place on the channel.
+        sequence: u64,
+        /// The barrier's checkpoint.
+        checkpoint: CheckpointId,
+    },
+    /// A task has asked the store to keep records in flight as part of its snapshot.
+    InFlight {
+        /// The channel.
+        channel: ChannelId,
+        /// The attempt.
+        attempt: AttemptId,
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+        /// They waited for room at the sender; otherwise they had left it.
+        is_output: bool,
+        /// Which records.
+        content: Content,
     },
     /// A task has taken an element from a channel and processed it.
     Received {

@@ -7,6 +7,7 @@ mod support;
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use cofferdam::config::JobConfig;
 use cofferdam::connector::file::{LineSource, PlainFileSink, TransactionalFileSink};
@@ -115,11 +116,23 @@ fn an_operator_that_always_panics_fails_the_job_with_the_reason() {
 
 #[test]
 fn a_run_that_was_stopped_is_resumed_with_exact_output() {
+    check_resumed(often());
+}
+
+#[test]
+fn rule_030_records_in_flight_outlive_a_stop() {
+    for mechanism in [Mechanism::Unaligned, Mechanism::AlignedTimeout] {
+        let alignment_timeout = Duration::ZERO;
+        check_resumed(JobConfig { mechanism, alignment_timeout, channel_batches: 1, ..often() });
+    }
+}
+
+fn check_resumed(config: JobConfig) {
     let folder = tempfile::tempdir().unwrap();
     let expected = write_text(folder.path(), 20_000);
     let mut stops = 0;
     loop {
-        let job = word_count(folder.path(), 2, often(), || {});
+        let job = word_count(folder.path(), 2, config.clone(), || {});
         match run(&job, stop_after_checkpoints(options(folder.path()), 2)) {
             Err(RunError::Stopped) => stops += 1,
             finished => {

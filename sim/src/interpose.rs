@@ -8,7 +8,7 @@ use cofferdam::element::{Anchor, Element, Root};
 use cofferdam::id::{AttemptId, ChannelIndex, CheckpointId, SplitId, TaskId};
 use cofferdam::message::ToPeer;
 use cofferdam::operator::sink::{SinkReply, SinkRequest};
-use cofferdam::state::snapshot::{SourceState, TaskSnapshot};
+use cofferdam::state::snapshot::{InFlight, SourceState, TaskSnapshot};
 use cofferdam::storage::{
     StateHandle, StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue,
 };
@@ -56,11 +56,25 @@ pub enum Variant {
     /// A word that comes a second time stands for one that has not come: the tree is done while a
     /// part is open.
     DoubledWordEndsTree,
+    /// Snapshots hold no records in flight.
+    InFlightLeftOut,
+    /// Snapshots hold the records in flight of a task's first input only.
+    FirstInputInFlight,
+    /// Records in flight are stored twice, as if those of a recovery were recorded again.
+    InFlightTwice,
+    /// Records in flight are stored in another order than they are in the channel.
+    InFlightDisordered,
+    /// What a barrier overtakes at the receiver includes what was sent behind it.
+    InFlightBehindBarrier,
+    /// What a barrier overtakes at the sender is not part of its snapshot.
+    OutputNotInFlight,
+    /// A barrier that overtakes is handed in after the next record.
+    RecordBeforeBarrier,
 }
 
 impl Variant {
     /// Every variant.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 24] = [
         Self::BarrierNotAligned,
         Self::CommitAtSnapshot,
         Self::AcknowledgeBeforeStored,
@@ -78,18 +92,48 @@ impl Variant {
         Self::TreeCutShort,
         Self::PositionBehindOpenReads,
         Self::DoubledWordEndsTree,
+        Self::InFlightLeftOut,
+        Self::FirstInputInFlight,
+        Self::InFlightTwice,
+        Self::InFlightDisordered,
+        Self::InFlightBehindBarrier,
+        Self::OutputNotInFlight,
+        Self::RecordBeforeBarrier,
     ];
 }
 
 impl Variant {
-    /// Takes out of a snapshot what the variant leaves out, if it does that.
-    fn leave_out(self, snapshot: &mut TaskSnapshot) {
-        if self == Self::TimersLeftOut {
-            snapshot.operators.iter_mut().for_each(|operator| operator.timers = None);
-        } else if self == Self::LogLeftOut {
-            snapshot.log.clear();
-        } else if self == Self::TransactionsLeftOut {
-            snapshot.transactions.clear();
+    /// Takes out of a snapshot what the variant leaves out, if it does that, or spoils it.
+    fn change(self, snapshot: &mut TaskSnapshot) {
+        let InFlight { inputs, outputs } = &mut snapshot.in_flight;
+        let in_flight = inputs.values_mut().chain(outputs.values_mut());
+        match self {
+            Self::TimersLeftOut => {
+                snapshot.operators.iter_mut().for_each(|operator| operator.timers = None);
+            }
+            Self::LogLeftOut => snapshot.log.clear(),
+            Self::TransactionsLeftOut => snapshot.transactions.clear(),
+            Self::InFlightLeftOut => snapshot.in_flight = InFlight::default(),
+            Self::FirstInputInFlight => inputs.retain(|channel, _| channel.get() == 0),
+            Self::InFlightTwice => in_flight.for_each(|batches| batches.extend_from_within(..)),
+            Self::InFlightDisordered => in_flight.for_each(|batches| batches.reverse()),
+            Self::BarrierNotAligned
+            | Self::CommitAtSnapshot
+            | Self::AcknowledgeBeforeStored
+            | Self::PositionsLeftOut
+            | Self::PositionsStale
+            | Self::PreparedUnseen
+            | Self::CommitErrorSwallowed
+            | Self::RepeatedEffect
+            | Self::RolledBackAtDeath
+            | Self::OldAttemptNotFenced
+            | Self::AcknowledgeBeforeFlushed
+            | Self::TreeCutShort
+            | Self::PositionBehindOpenReads
+            | Self::DoubledWordEndsTree
+            | Self::InFlightBehindBarrier
+            | Self::OutputNotInFlight
+            | Self::RecordBeforeBarrier => {}
         }
     }
 }
@@ -114,6 +158,13 @@ impl fmt::Display for Variant {
             Self::TreeCutShort => "tree-cut-short",
             Self::PositionBehindOpenReads => "position-behind-open-reads",
             Self::DoubledWordEndsTree => "doubled-word-ends-tree",
+            Self::InFlightLeftOut => "in-flight-left-out",
+            Self::FirstInputInFlight => "first-input-in-flight",
+            Self::InFlightTwice => "in-flight-twice",
+            Self::InFlightDisordered => "in-flight-disordered",
+            Self::InFlightBehindBarrier => "in-flight-behind-barrier",
+            Self::OutputNotInFlight => "output-not-in-flight",
+            Self::RecordBeforeBarrier => "record-before-barrier",
         })
     }
 }
@@ -221,7 +272,7 @@ impl Interposer {
                     value: StoreValue::State(mut snapshot),
                 }),
             ) => {
-                variant.leave_out(&mut snapshot);
+                variant.change(&mut snapshot);
                 self.displace(variant, &mut snapshot);
                 let value = StoreValue::State(snapshot);
                 smallvec![Passed::Out(TaskOutput::Store(StoreRequest::Put { key, value }))]
@@ -268,7 +319,11 @@ impl Interposer {
             | TaskOutput::Unblock(_)
             | TaskOutput::Report(_)
             | TaskOutput::Sink(_)
-            | TaskOutput::Alarm(_) => {}
+            | TaskOutput::Alarm(_)
+            | TaskOutput::Cut(_)
+            | TaskOutput::Overtake(..)
+            | TaskOutput::Hurry(..)
+            | TaskOutput::WaitUntil(_) => {}
         }
         output
     }
@@ -311,7 +366,8 @@ impl Interposer {
         element: Element,
     ) -> SmallVec<[(ChannelIndex, Element); 1]> {
         let first = ChannelIndex::new(0);
-        let Element::Barrier(checkpoint) = element else { return smallvec![(channel, element)] };
+        let Element::Barrier(barrier) = element else { return smallvec![(channel, element)] };
+        let checkpoint = barrier.checkpoint;
         if !self.is(Variant::BarrierNotAligned) || channels < 2 {
             return smallvec![(channel, element)];
         }

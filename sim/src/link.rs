@@ -3,8 +3,8 @@
 
 use std::collections::VecDeque;
 
-use cofferdam::element::{Batch, Element};
-use cofferdam::id::AttemptId;
+use cofferdam::element::{Barrier, Batch, Element};
+use cofferdam::id::{AttemptId, CheckpointId};
 use cofferdam::time::Instant;
 use cofferdam::trace::{Carried, Origin};
 use smallvec::SmallVec;
@@ -13,16 +13,35 @@ use smallvec::SmallVec;
 #[derive(Clone, Debug)]
 pub struct Link {
     queue: VecDeque<InFlight>,
+    /// Barriers that overtake the queue, with their places among what was sent.
+    ahead: VecDeque<(Instant, u64, Barrier)>,
+    /// Barriers at earlier places were announced to the receiver.
+    announced: u64,
     capacity: usize,
     /// No element overtakes the one before it.
     last_arrival: Instant,
-    /// Records that were sent at this moment may still be joined by others of the same moment.
-    last_sent: Instant,
+    /// Records that were sent at this moment may still be joined by others of the same moment,
+    /// unless a barrier has passed them.
+    last_sent: Option<Instant>,
     sent: u64,
 }
 
 /// The origins of the records of a batch; most hold one.
 pub type Origins = SmallVec<[Origin; 1]>;
+
+/// A barrier that has come before its turn.
+#[derive(Clone, Copy, Debug)]
+pub enum Notice {
+    /// It goes ahead of all that was sent before it.
+    Ahead {
+        /// Its place on the channel.
+        sequence: u64,
+        /// The barrier.
+        barrier: Barrier,
+    },
+    /// It waits for its turn.
+    Waiting(Barrier),
+}
 
 /// An element under way.
 #[derive(Clone, Debug)]
@@ -44,9 +63,11 @@ impl Link {
     pub fn new(capacity: usize) -> Self {
         Self {
             queue: VecDeque::new(),
+            ahead: VecDeque::new(),
+            announced: 0,
             capacity,
             last_arrival: Instant::ZERO,
-            last_sent: Instant::ZERO,
+            last_sent: None,
             sent: 0,
         }
     }
@@ -67,7 +88,7 @@ impl Link {
         origins: Origins,
     ) -> (u64, Instant) {
         self.last_arrival = self.last_arrival.max(arrival);
-        self.last_sent = now;
+        self.last_sent = Some(now);
         let sequence = self.sent;
         self.sent += 1;
         let arrival = self.last_arrival;
@@ -87,7 +108,7 @@ impl Link {
         records: Batch,
         origins: Origins,
     ) -> Result<u64, (Batch, Origins)> {
-        if self.last_sent == now
+        if self.last_sent == Some(now)
             && records.anchor().is_none()
             && let Some(InFlight { element: Element::Batch(last), origins: all, sequence, .. }) =
                 self.queue.back_mut()
@@ -98,6 +119,74 @@ impl Link {
             return Ok(*sequence);
         }
         Err((records, origins))
+    }
+
+    /// Puts a barrier ahead of all that was sent before; returns its place on the channel and when
+    /// it arrives.
+    pub fn push_ahead(&mut self, arrival: Instant, barrier: Barrier) -> (u64, Instant) {
+        let arrival = self.ahead.back().map_or(arrival, |(earlier, ..)| arrival.max(*earlier));
+        let sequence = self.sent;
+        self.sent += 1;
+        self.last_sent = None;
+        // What is sent from now on stays behind it.
+        self.last_arrival = self.last_arrival.max(arrival);
+        self.ahead.push_back((arrival, sequence, barrier));
+        (sequence, arrival)
+    }
+
+    /// The next barrier that has arrived by `now` and that the receiver has not heard of; one that
+    /// waits for its turn only if it is to be announced.
+    pub fn next_notice(&mut self, now: Instant, announces: bool) -> Option<Notice> {
+        if self.ahead.front().is_some_and(|(arrival, ..)| *arrival <= now) {
+            let (_, sequence, barrier) = self.ahead.pop_front()?;
+            return Some(Notice::Ahead { sequence, barrier });
+        }
+        let (arrival, sequence, barrier) = self.unannounced().filter(|_| announces)?;
+        if arrival > now {
+            return None;
+        }
+        self.announced = sequence + 1;
+        Some(Notice::Waiting(barrier))
+    }
+
+    /// When the next barrier comes that is not to wait for its turn, or is to be announced.
+    pub fn next_notice_arrival(&self, announces: bool) -> Option<Instant> {
+        let ahead = self.ahead.front().map(|(arrival, ..)| *arrival);
+        let waiting = self.unannounced().filter(|_| announces).map(|(arrival, ..)| arrival);
+        ahead.into_iter().chain(waiting).min()
+    }
+
+    fn unannounced(&self) -> Option<(Instant, u64, Barrier)> {
+        let later = self.queue.iter().filter(|next| next.sequence >= self.announced);
+        let mut barriers = later.filter_map(|next| {
+            let barrier = next.element.barrier()?;
+            Some((next.arrival, next.sequence, barrier))
+        });
+        barriers.next()
+    }
+
+    /// Takes a barrier out of the queue, to go ahead of what is before it.
+    pub fn pull(&mut self, checkpoint: CheckpointId) -> Option<(u64, Barrier)> {
+        let (place, barrier) = self.queue.iter().enumerate().find_map(|(place, next)| {
+            let barrier = next.element.barrier()?;
+            (barrier.checkpoint == checkpoint).then_some((place, barrier))
+        })?;
+        let InFlight { sequence, .. } = self.queue.remove(place)?;
+        self.last_sent = None;
+        Some((sequence, Barrier { overtakes: true, ..barrier }))
+    }
+
+    /// Copies of the records that were sent before the element at a place and have not been taken.
+    pub fn before(&self, sequence: u64) -> (Vec<Batch>, Vec<Origin>) {
+        let mut batches = Vec::new();
+        let mut origins = Vec::new();
+        for earlier in self.queue.iter().take_while(|earlier| earlier.sequence < sequence) {
+            if let Some(records) = earlier.element.batch() {
+                batches.push(records.clone());
+                origins.extend_from_slice(&earlier.origins);
+            }
+        }
+        (batches, origins)
     }
 
     /// When the next element can be taken.
@@ -116,7 +205,7 @@ pub fn carried(element: &Element) -> Carried {
     match element {
         Element::Batch(records) => Carried::Records(records.len() as u32),
         Element::Watermark(watermark) => Carried::Watermark(*watermark),
-        Element::Barrier(checkpoint) => Carried::Barrier(*checkpoint),
+        Element::Barrier(barrier) => Carried::Barrier(barrier.checkpoint),
         Element::Cancel(checkpoint) => Carried::Cancel(*checkpoint),
         Element::EndOfData => Carried::EndOfData,
         Element::EndOfPartition => Carried::EndOfPartition,

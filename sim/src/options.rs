@@ -46,6 +46,8 @@ pub struct Options {
     pub checkpoint_pause_us: u64,
     /// The time after which a checkpoint is given up.
     pub checkpoint_timeout_us: u64,
+    /// Under aligned-timeout: the time after which an alignment is switched to unaligned.
+    pub alignment_timeout_us: u64,
     /// How many may fail in a row.
     pub checkpoint_failures: u32,
     /// How many are kept.
@@ -119,6 +121,7 @@ impl Options {
             checkpoint_interval_us,
             checkpoint_pause_us: *dice.pick(&[0, 0, 200, 2_000]),
             checkpoint_timeout_us: *dice.pick(&[3_000, 20_000, 100_000]),
+            alignment_timeout_us: 0,
             checkpoint_failures: *dice.pick(&[0, 1, 3, 100]),
             checkpoints_retained: dice.between(1, 3) as usize,
             channel_delay_us: *dice.pick(&[5, 50, 400]),
@@ -146,6 +149,7 @@ impl Options {
             FaultProfile::Full => options.draw_faults(dice, 1000),
         }
         options.restarts = *dice.pick(&[Restarts::Fixed, Restarts::Exponential, Restarts::Rate]);
+        options.alignment_timeout_us = *dice.pick(&[0, 50, 300, 2_000]);
         options
     }
 
@@ -175,6 +179,7 @@ impl Options {
             checkpoint_interval: Duration::from_micros(self.checkpoint_interval_us),
             checkpoint_pause_min: Duration::from_micros(self.checkpoint_pause_us),
             checkpoint_timeout: Duration::from_micros(self.checkpoint_timeout_us),
+            alignment_timeout: Duration::from_micros(self.alignment_timeout_us),
             checkpoint_failures_tolerable: self.checkpoint_failures,
             checkpoints_retained: self.checkpoints_retained,
             restart: self.restarts.strategy(),

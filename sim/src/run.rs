@@ -292,7 +292,10 @@ impl Run {
         let operators = job.graph().vertex_ids().flat_map(|vertex| job.operators(vertex));
         let trace: Vec<Traced> = world.trace().iter().copied().collect();
         let is_control = |traced: &Traced| {
-            !matches!(traced.event, TraceEvent::Sent { .. } | TraceEvent::Received { .. })
+            !matches!(
+                traced.event,
+                TraceEvent::Sent { .. } | TraceEvent::Received { .. } | TraceEvent::Emitted { .. }
+            )
         };
         let control = trace.iter().copied().filter(is_control).collect::<Vec<Traced>>();
         let failure = match world.ending() {

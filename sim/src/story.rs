@@ -1,7 +1,7 @@
 //! A trace as people read it: one line an event, with the names of tasks and channels.
 
 use cofferdam::graph::PhysicalGraph;
-use cofferdam::id::{ChannelId, TaskId};
+use cofferdam::id::{ChannelId, CheckpointId, TaskId};
 use cofferdam::trace::{TraceEvent, Traced};
 
 /// The event in one line.
@@ -12,11 +12,9 @@ pub fn line(traced: &Traced, graph: &PhysicalGraph) -> String {
 fn words(event: &TraceEvent, graph: &PhysicalGraph) -> String {
     let name = |task: TaskId| graph.task_name(task);
     match *event {
-        TraceEvent::Deployed { attempt, restored: Some(checkpoint) } => {
-            format!("attempt {} begins from {checkpoint}", attempt.get())
-        }
-        TraceEvent::Deployed { attempt, restored: None } => {
-            format!("attempt {} begins from the start", attempt.get())
+        TraceEvent::Deployed { attempt, restored } => {
+            let from = restored.map_or("the start".to_owned(), |checkpoint| checkpoint.to_string());
+            format!("attempt {} begins from {from}", attempt.get())
         }
         TraceEvent::Started { task, restored: Some((checkpoint, digest)), .. } => {
             format!("{} is restored from {checkpoint}, state {digest:016x}", name(task))
@@ -37,6 +35,15 @@ fn words(event: &TraceEvent, graph: &PhysicalGraph) -> String {
         }
         TraceEvent::Received { channel, sequence, what, .. } => {
             format!("{} delivers #{sequence} {what}", ends(channel, graph))
+        }
+        TraceEvent::Emitted { channel, content, .. } => {
+            format!("{} emits {}", ends(channel, graph), count(content.records, "record"))
+        }
+        TraceEvent::Overtook { channel, sequence, checkpoint, .. } => {
+            format!("{} lets #{sequence}, {checkpoint}'s barrier, overtake", ends(channel, graph))
+        }
+        TraceEvent::InFlight { channel, checkpoint, is_output, content, .. } => {
+            in_flight(&ends(channel, graph), checkpoint, is_output, content.records)
         }
         TraceEvent::Snapshot { task, checkpoint, digest, .. } => {
             format!("{} takes its snapshot for {checkpoint}, state {digest:016x}", name(task))
@@ -72,12 +79,16 @@ fn words(event: &TraceEvent, graph: &PhysicalGraph) -> String {
         TraceEvent::Marked { portion, .. } => format!("{portion} is marked as sent"),
         TraceEvent::Reserved { task, .. } => format!("{} has reserved positions", name(task)),
         TraceEvent::Disturbed { fault, task } => {
-            let whose = task.map_or("the coordinator".to_owned(), name);
-            format!("fault: {} ({whose})", word(fault))
+            format!("fault: {} ({})", word(fault), task.map_or("the coordinator".to_owned(), name))
         }
         TraceEvent::Finished => "the job is finished".to_owned(),
         TraceEvent::Failed => "the job has failed".to_owned(),
     }
+}
+
+fn in_flight(ends: &str, checkpoint: CheckpointId, is_output: bool, records: u64) -> String {
+    let end = if is_output { "sender" } else { "receiver" };
+    format!("{ends} has {} in flight at the {end} in {checkpoint}", count(records, "record"))
 }
 
 fn ends(channel: ChannelId, graph: &PhysicalGraph) -> String {
@@ -85,7 +96,8 @@ fn ends(channel: ChannelId, graph: &PhysicalGraph) -> String {
     format!("{} => {}", graph.task_name(channel.from), graph.task_name(channel.to))
 }
 
-fn count(number: u32, what: &str) -> String {
+fn count(number: impl Into<u64>, what: &str) -> String {
+    let number = number.into();
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {what}{plural}")
 }

@@ -110,7 +110,11 @@ impl Drive {
                 | TaskOutput::Block(_)
                 | TaskOutput::Unblock(_)
                 | TaskOutput::Tell(..)
-                | TaskOutput::Alarm(_) => panic!("no checkpoint was triggered"),
+                | TaskOutput::Alarm(_)
+                | TaskOutput::Cut(_)
+                | TaskOutput::Overtake(..)
+                | TaskOutput::Hurry(..)
+                | TaskOutput::WaitUntil(_) => panic!("no checkpoint was triggered"),
             }
         }
     }

@@ -382,6 +382,15 @@ fn aligned_checkpoints_and_transactions_are_exactly_once() {
 }
 
 #[test]
+fn barriers_that_overtake_are_exactly_once() {
+    for mechanism in [Mechanism::Unaligned, Mechanism::AlignedTimeout] {
+        for case in [COUNTING, ALARMS] {
+            assert_held(Case { mechanism, ..case });
+        }
+    }
+}
+
+#[test]
 fn plain_sinks_show_some_rows_twice_as_their_claim_says() {
     let plain = |case| Case { sink: SinkContract::Plain, ..case };
     assert_held(plain(COUNTING));
@@ -533,4 +542,25 @@ fn rule_064_a_death_that_rolls_back_what_is_prepared_is_caught() {
 #[test]
 fn an_old_attempt_that_goes_on_is_caught() {
     assert_caught(COUNTING, Variant::OldAttemptNotFenced, "recovery");
+}
+
+#[test]
+fn records_in_flight_that_are_not_kept_as_they_were_are_caught() {
+    let unaligned = Case { mechanism: Mechanism::Unaligned, ..COUNTING };
+    for variant in [
+        Variant::InFlightLeftOut,
+        Variant::FirstInputInFlight,
+        Variant::InFlightTwice,
+        Variant::InFlightDisordered,
+        Variant::InFlightBehindBarrier,
+        Variant::OutputNotInFlight,
+        Variant::RecordBeforeBarrier,
+    ] {
+        assert_caught(unaligned, variant, "in-flight");
+    }
+    assert_caught(unaligned, Variant::InFlightLeftOut, "state-delivery");
+    assert_caught(unaligned, Variant::InFlightTwice, "state-delivery");
+    let timeout = Case { mechanism: Mechanism::AlignedTimeout, ..COUNTING };
+    assert_caught(timeout, Variant::InFlightLeftOut, "in-flight");
+    assert_caught(timeout, Variant::OutputNotInFlight, "in-flight");
 }

@@ -6,15 +6,19 @@
 
 mod acker;
 mod aligner;
+mod overtaker;
 mod tracker;
 
 pub use acker::{Acker, EdgeIds};
 pub use aligner::Aligner;
+pub use overtaker::Overtaker;
 pub use tracker::Tracker;
 
+use crate::element::Barrier;
 use crate::guarantee::Mechanism;
 use crate::id::{ChannelIndex, CheckpointId};
 use crate::message::AbortReason;
+use crate::time::Instant;
 
 /// What a task has to do, in the order in which a handler lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +29,15 @@ pub enum BarrierAction {
     Unblock(ChannelIndex),
     /// Send the barrier on and take the snapshot, with no record in between (rule 2).
     Start(CheckpointId),
+    /// As `Start`, but records in flight belong to the snapshot as well: it is whole only at
+    /// `Complete`.
+    Begin(CheckpointId),
+    /// What the barrier of this channel has overtaken belongs to the snapshot that was begun.
+    Capture(ChannelIndex),
+    /// Every channel has given its part of the snapshot that was begun.
+    Complete(CheckpointId),
+    /// Hand the barrier of this checkpoint in ahead of its turn: it waits in this channel.
+    Overtake(ChannelIndex, CheckpointId),
     /// The checkpoint can not be taken here: tell the coordinator, and send a cancel marker on
     /// (rule 7).
     Abort(CheckpointId, AbortReason),
@@ -36,6 +49,8 @@ pub enum BarrierAction {
 pub enum BarrierHandler {
     /// Blocks channels: exactly once.
     Aligned(Aligner),
+    /// Lets barriers overtake: exactly once.
+    Overtaking(Overtaker),
     /// Blocks nothing: at least once.
     Tracked(Tracker),
     /// Takes no checkpoints, and answers nothing to anything.
@@ -43,12 +58,18 @@ pub enum BarrierHandler {
 }
 
 impl BarrierHandler {
-    /// The handler of `mechanism` over `channels` open channels, numbered from 0.
-    pub fn new(mechanism: Mechanism, channels: usize) -> Self {
+    /// The handler of `mechanism` over `channels` open channels, numbered from 0. Where barriers
+    /// may not overtake, unaligned checkpoints are aligned (rule 28).
+    pub fn new(mechanism: Mechanism, channels: usize, may_overtake: bool) -> Self {
         match mechanism {
             Mechanism::None | Mechanism::Acks => Self::Unchecked,
             Mechanism::Tracked => Self::Tracked(Tracker::new(channels)),
-            Mechanism::Aligned => Self::Aligned(Aligner::new(channels)),
+            Mechanism::Unaligned | Mechanism::AlignedTimeout if may_overtake => {
+                Self::Overtaking(Overtaker::new(channels))
+            }
+            Mechanism::Aligned | Mechanism::Unaligned | Mechanism::AlignedTimeout => {
+                Self::Aligned(Aligner::new(channels))
+            }
         }
     }
 
@@ -59,6 +80,7 @@ impl BarrierHandler {
     pub fn is_blocked(&self, channel: ChannelIndex) -> bool {
         match self {
             Self::Aligned(aligner) => aligner.is_blocked(channel),
+            Self::Overtaking(overtaker) => overtaker.is_blocked(channel),
             Self::Tracked(_) | Self::Unchecked => false,
         }
     }
@@ -67,6 +89,7 @@ impl BarrierHandler {
     pub fn is_pending(&self, checkpoint: CheckpointId) -> bool {
         match self {
             Self::Aligned(aligner) => aligner.is_pending(checkpoint),
+            Self::Overtaking(overtaker) => overtaker.is_pending(checkpoint),
             Self::Tracked(tracker) => tracker.is_pending(checkpoint),
             Self::Unchecked => false,
         }
@@ -76,23 +99,75 @@ impl BarrierHandler {
     pub fn is_collecting(&self) -> bool {
         match self {
             Self::Aligned(aligner) => aligner.is_collecting(),
+            Self::Overtaking(overtaker) => overtaker.is_collecting(),
             Self::Tracked(tracker) => tracker.is_collecting(),
             Self::Unchecked => false,
         }
     }
 
-    /// A barrier came: [`Aligner::handle_barrier`], [`Tracker::handle_barrier`].
+    /// Whether what the channel delivers now belongs to a snapshot as well.
+    ///
+    /// # Panics
+    /// If there is no such channel and the handler is an overtaker.
+    pub fn is_recording(&self, channel: ChannelIndex) -> bool {
+        match self {
+            Self::Overtaking(overtaker) => overtaker.is_recording(channel),
+            Self::Aligned(_) | Self::Tracked(_) | Self::Unchecked => false,
+        }
+    }
+
+    /// When [`handle_time`](Self::handle_time) is to be called.
+    pub fn deadline(&self) -> Option<Instant> {
+        match self {
+            Self::Overtaking(overtaker) => overtaker.deadline(),
+            Self::Aligned(_) | Self::Tracked(_) | Self::Unchecked => None,
+        }
+    }
+
+    /// A barrier waits for its turn: [`Overtaker::handle_announcement`].
+    ///
+    /// # Panics
+    /// If the channel does not exist and the handler is an overtaker.
+    pub fn handle_announcement(
+        &mut self,
+        channel: ChannelIndex,
+        checkpoint: CheckpointId,
+        deadline: Instant,
+        actions: &mut Vec<BarrierAction>,
+    ) {
+        match self {
+            Self::Overtaking(overtaker) => {
+                overtaker.handle_announcement(channel, checkpoint, deadline, actions);
+            }
+            Self::Aligned(_) | Self::Tracked(_) | Self::Unchecked => {}
+        }
+    }
+
+    /// Time has passed: [`Overtaker::handle_time`].
+    pub fn handle_time(&mut self, now: Instant, actions: &mut Vec<BarrierAction>) {
+        match self {
+            Self::Overtaking(overtaker) => overtaker.handle_time(now, actions),
+            Self::Aligned(_) | Self::Tracked(_) | Self::Unchecked => {}
+        }
+    }
+
+    /// A barrier came: [`Aligner::handle_barrier`], [`Overtaker::handle_barrier`],
+    /// [`Tracker::handle_barrier`].
     ///
     /// # Panics
     /// If the channel does not exist, is blocked or has ended, unless nothing is checked.
     pub fn handle_barrier(
         &mut self,
         channel: ChannelIndex,
-        checkpoint: CheckpointId,
+        barrier: Barrier,
         actions: &mut Vec<BarrierAction>,
     ) {
+        let Barrier { checkpoint, overtakes, .. } = barrier;
         match self {
             Self::Aligned(aligner) => aligner.handle_barrier(channel, checkpoint, actions),
+            Self::Overtaking(overtaker) => {
+                overtaker.handle_barrier(channel, checkpoint, overtakes, actions);
+            }
             Self::Tracked(tracker) => tracker.handle_barrier(channel, checkpoint, actions),
             Self::Unchecked => {}
         }
@@ -110,6 +185,7 @@ impl BarrierHandler {
     ) {
         match self {
             Self::Aligned(aligner) => aligner.handle_cancel(channel, checkpoint, actions),
+            Self::Overtaking(overtaker) => overtaker.handle_cancel(channel, checkpoint, actions),
             Self::Tracked(tracker) => tracker.handle_cancel(channel, checkpoint, actions),
             Self::Unchecked => {}
         }
@@ -126,6 +202,7 @@ impl BarrierHandler {
     ) {
         match self {
             Self::Aligned(aligner) => aligner.handle_end_of_partition(channel, actions),
+            Self::Overtaking(overtaker) => overtaker.handle_end_of_partition(channel, actions),
             Self::Tracked(tracker) => tracker.handle_end_of_partition(channel, actions),
             Self::Unchecked => {}
         }
@@ -138,6 +215,7 @@ impl BarrierHandler {
     pub fn abort(&mut self, checkpoint: CheckpointId, actions: &mut Vec<BarrierAction>) {
         match self {
             Self::Aligned(aligner) => aligner.abort(checkpoint, actions),
+            Self::Overtaking(overtaker) => overtaker.abort(checkpoint, actions),
             Self::Tracked(tracker) => tracker.abort(checkpoint),
             Self::Unchecked => {}
         }
@@ -150,6 +228,7 @@ impl BarrierHandler {
     pub fn check_invariants(&self) {
         match self {
             Self::Aligned(aligner) => aligner.check_invariants(),
+            Self::Overtaking(overtaker) => overtaker.check_invariants(),
             Self::Tracked(tracker) => tracker.check_invariants(),
             Self::Unchecked => {}
         }
@@ -159,26 +238,33 @@ impl BarrierHandler {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::guarantee::Guarantee;
+
+    fn barrier(checkpoint: u64) -> Barrier {
+        let checkpoint = CheckpointId::new(checkpoint);
+        Barrier { checkpoint, overtakes: false, triggered_at: Instant::ZERO }
+    }
 
     #[test]
     fn each_mechanism_gets_its_handler() {
         let (first, second) = (ChannelIndex::new(0), ChannelIndex::new(1));
         let checkpoint = CheckpointId::new(1);
         let start = BarrierAction::Start(checkpoint);
+        let aligned = vec![BarrierAction::Block(first), start, BarrierAction::Unblock(first)];
         let table = [
             (Mechanism::None, vec![]),
             (Mechanism::Acks, vec![]),
             (Mechanism::Tracked, vec![start]),
-            (
-                Mechanism::Aligned,
-                vec![BarrierAction::Block(first), start, BarrierAction::Unblock(first)],
-            ),
+            (Mechanism::Aligned, aligned.clone()),
+            (Mechanism::Unaligned, aligned.clone()),
+            (Mechanism::AlignedTimeout, aligned),
         ];
         for (mechanism, expected) in table {
-            let mut handler = BarrierHandler::new(mechanism, 2);
+            let mut handler = BarrierHandler::new(mechanism, 2, true);
             let mut actions = Vec::new();
-            handler.handle_barrier(first, checkpoint, &mut actions);
-            assert_eq!(handler.is_blocked(first), mechanism == Mechanism::Aligned);
+            handler.handle_barrier(first, barrier(1), &mut actions);
+            let aligns = mechanism.guarantee() == Guarantee::ExactlyOnce;
+            assert_eq!(handler.is_blocked(first), aligns);
             assert_eq!(handler.is_pending(checkpoint), mechanism.takes_checkpoints());
             handler.handle_end_of_partition(second, &mut actions);
             handler.check_invariants();
@@ -187,12 +273,27 @@ mod tests {
     }
 
     #[test]
+    fn rule_028_where_barriers_may_not_overtake_unaligned_checkpoints_are_aligned() {
+        let (first, checkpoint) = (ChannelIndex::new(0), CheckpointId::new(1));
+        let ahead = Barrier { overtakes: true, ..barrier(1) };
+        for (may_overtake, expected) in [
+            (true, vec![BarrierAction::Begin(checkpoint), BarrierAction::Capture(first)]),
+            (false, vec![BarrierAction::Block(first)]),
+        ] {
+            let mut handler = BarrierHandler::new(Mechanism::Unaligned, 2, may_overtake);
+            let mut actions = Vec::new();
+            handler.handle_barrier(first, ahead, &mut actions);
+            assert_eq!(actions, expected);
+        }
+    }
+
+    #[test]
     fn aborting_and_cancelling_reach_the_handler() {
         let (first, second) = (ChannelIndex::new(0), ChannelIndex::new(1));
         for mechanism in Mechanism::ALL {
-            let mut handler = BarrierHandler::new(*mechanism, 2);
+            let mut handler = BarrierHandler::new(*mechanism, 2, true);
             let mut actions = Vec::new();
-            handler.handle_barrier(first, CheckpointId::new(1), &mut actions);
+            handler.handle_barrier(first, barrier(1), &mut actions);
             handler.abort(CheckpointId::new(1), &mut actions);
             assert!(!handler.is_pending(CheckpointId::new(1)) && !handler.is_blocked(first));
             actions.clear();

@@ -33,7 +33,7 @@ impl Coordinator {
         self.stats.checkpoints_triggered += 1;
         self.note(CoordinatorNote::CheckpointTriggered(checkpoint));
         for source in self.plan.sources.clone() {
-            self.send(source, ToTask::Trigger(checkpoint));
+            self.send(source, ToTask::Trigger { checkpoint, at: now });
         }
     }
 

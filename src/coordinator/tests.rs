@@ -62,7 +62,7 @@ fn unknown() -> StoreOutcome {
 fn text(output: CoordinatorOutput) -> String {
     match output {
         CoordinatorOutput::Send { task, attempt, message } => match message {
-            ToTask::Trigger(checkpoint) => format!("{task} {attempt} Trigger {checkpoint}"),
+            ToTask::Trigger { checkpoint, .. } => format!("{task} {attempt} Trigger {checkpoint}"),
             ToTask::Completed(checkpoint) => format!("{task} {attempt} Completed {checkpoint}"),
             ToTask::Finish(checkpoint) => format!("{task} {attempt} Finish {checkpoint}"),
             ToTask::Aborted(checkpoint) => format!("{task} {attempt} Aborted {checkpoint}"),
@@ -257,8 +257,8 @@ fn rule_040_a_checkpoint_has_its_id_and_its_timeout_before_a_source_is_told() {
         outputs[..],
         [
             CoordinatorOutput::Note(CoordinatorNote::CheckpointTriggered(noted)),
-            CoordinatorOutput::Send { message: ToTask::Trigger(_), .. },
-            CoordinatorOutput::Send { message: ToTask::Trigger(_), .. },
+            CoordinatorOutput::Send { message: ToTask::Trigger { .. }, .. },
+            CoordinatorOutput::Send { message: ToTask::Trigger { .. }, .. },
             CoordinatorOutput::WaitUntil(deadline),
         ] if noted == checkpoint && deadline == Instant::from_millis(INTERVAL + TIMEOUT)
     ));

@@ -16,6 +16,16 @@ pub enum Partition {
 }
 
 impl Partition {
+    /// Whether barriers may overtake the records of such an edge. Not those of a forward edge, nor
+    /// of a broadcast: each receiver has a copy, and the copies would not be cut at one place (rule
+    /// 28).
+    pub const fn allows_overtaking(self) -> bool {
+        match self {
+            Self::Forward | Self::Broadcast => false,
+            Self::Hash | Self::Rebalance => true,
+        }
+    }
+
     /// Whether a sending subtask has a channel to each receiving one, not just to its own.
     pub const fn is_all_to_all(self) -> bool {
         match self {

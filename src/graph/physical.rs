@@ -214,6 +214,13 @@ impl PhysicalGraph {
         self.edges.iter().filter(move |edge| edge.from == vertex)
     }
 
+    /// Whether barriers may overtake the records on every edge that leads to a vertex: if not on
+    /// one, they do on none, so that its tasks align all their inputs (rule 28).
+    pub fn allows_overtaking(&self, vertex: VertexId) -> bool {
+        let mut inputs = self.edges.iter().filter(|edge| edge.to == vertex);
+        inputs.all(|edge| edge.partition.allows_overtaking())
+    }
+
     fn add_edge(&mut self, edge: Edge) {
         let id = self.edges.len();
         let receivers: Vec<_> = self.tasks_of(edge.to).collect();

@@ -121,7 +121,10 @@ impl Job {
     fn first_arrival(&self) -> Arrival {
         match self.config.mechanism {
             Mechanism::None => Arrival::OnceOrNot,
-            Mechanism::Tracked | Mechanism::Aligned => Arrival::Exact,
+            Mechanism::Tracked
+            | Mechanism::Aligned
+            | Mechanism::Unaligned
+            | Mechanism::AlignedTimeout => Arrival::Exact,
             Mechanism::Acks => Arrival::Unrestored,
         }
     }
@@ -130,7 +133,11 @@ impl Job {
     /// channels a task has.
     fn cuts_at_merges(&self) -> bool {
         match self.config.mechanism {
-            Mechanism::None | Mechanism::Acks | Mechanism::Aligned => true,
+            Mechanism::None
+            | Mechanism::Acks
+            | Mechanism::Aligned
+            | Mechanism::Unaligned
+            | Mechanism::AlignedTimeout => true,
             Mechanism::Tracked => false,
         }
     }
@@ -150,6 +157,10 @@ impl Job {
                      (rule 13)",
                 ),
             },
+            Mechanism::Unaligned | Mechanism::AlignedTimeout => (
+                Level::ExactlyOnce,
+                "records that a barrier overtakes are part of the snapshot, and sources replay",
+            ),
             Mechanism::Acks => (
                 Level::None,
                 "records are acknowledged and state is not stored: after a failure it is empty, \

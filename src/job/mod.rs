@@ -7,7 +7,8 @@ mod claim;
 use std::sync::Arc;
 
 use crate::config::JobConfig;
-use crate::graph::{Cycle, Partition, PhysicalGraph, Subtask};
+use crate::element::Batch;
+use crate::graph::{Channel, Cycle, Partition, PhysicalGraph, Subtask};
 use crate::guarantee::{Mechanism, SinkContract};
 use crate::id::{AttemptId, SubtaskIndex, TaskId, TransactionId, VertexId};
 use crate::operator::OperatorTraits;
@@ -253,6 +254,8 @@ impl Job {
         let parts = TaskParts {
             mechanism: config.mechanism,
             acknowledge_timeout: config.acknowledge_timeout,
+            may_overtake: self.graph.allows_overtaking(vertex),
+            alignment_timeout: config.alignment_timeout,
             inputs: self.graph.inputs(task).len(),
             source: parts.source.as_ref().map(|parts| {
                 self.source_machine(source.unwrap_or_default(), parts.watermarks.clone())
@@ -276,13 +279,35 @@ impl Job {
         let config = &self.config;
         let (release, records_max) = match config.mechanism {
             Mechanism::None => (Release::Reserved, config.reservation_records),
-            Mechanism::Tracked | Mechanism::Aligned => (Release::AtOnce, config.batch_records),
+            Mechanism::Tracked
+            | Mechanism::Aligned
+            | Mechanism::Unaligned
+            | Mechanism::AlignedTimeout => (Release::AtOnce, config.batch_records),
             Mechanism::Acks => {
                 let kept = Unacknowledged::new(&state, config.unacknowledged_max);
                 (Release::Kept(kept), config.batch_records)
             }
         };
         SourceMachine::new(state, watermarks, release, records_max)
+    }
+
+    /// What the channels hold when tasks begin again from `states`, one for each task: by channel,
+    /// the receiver's part before the sender's, for nothing was emitted earlier than what had left
+    /// (rule 30).
+    ///
+    /// # Errors
+    /// If the records are not of the types that the job declares.
+    pub fn in_flight(&self, states: &[TaskState]) -> Result<Vec<Vec<Batch>>, RestoreError> {
+        let of_channel = |channel: &Channel| {
+            let (vertex, _) = self.graph.place_of(channel.to);
+            let stage = &self.vertices[vertex.index()].stage;
+            let received = states[channel.to.index()].in_flight.inputs.get(&channel.index);
+            let emitted = states[channel.from.index()].in_flight.outputs.get(&channel.outlet);
+            let batches = received.into_iter().chain(emitted).flatten();
+            let batches = batches.map(|bytes| stage.decode_input(bytes));
+            batches.collect::<Result<_, _>>().map_err(RestoreError::InFlight)
+        };
+        self.graph.channels().iter().map(of_channel).collect()
     }
 
     fn subtask(&self, task: TaskId, attempt: AttemptId) -> Subtask {
@@ -308,7 +333,8 @@ impl Job {
                 }
             };
             let batch_records = self.config.batch_records;
-            (factory.make(&RoutePlace { sender, receivers, batch_records }), channels)
+            let route = factory.make(&RoutePlace { sender, receivers, batch_records });
+            (route, channels, self.graph.allows_overtaking(edge.to))
         });
         Outlet::new(edges.collect())
     }

@@ -7,6 +7,7 @@ use crate::graph::Subtask;
 use crate::operator::chain::Segment;
 use crate::operator::{Cell, OperatorTraits};
 use crate::state::RestoreError;
+use crate::state::codec::DecodeError;
 use crate::state::snapshot::{OperatorSnapshot, OperatorState};
 use crate::time::EventTime;
 
@@ -22,6 +23,11 @@ pub trait Stage: Send {
     fn on_end_of_data(&mut self) -> Batch;
     /// The snapshot of each operator that keeps state, in chain order.
     fn snapshot(&mut self) -> Vec<OperatorSnapshot>;
+    /// The records that arrive here, from their bytes.
+    ///
+    /// # Errors
+    /// If they are not such records.
+    fn decode_input(&self, bytes: &[u8]) -> Result<Batch, DecodeError>;
     /// Restores every operator.
     ///
     /// # Errors
@@ -79,6 +85,10 @@ impl<S: Segment> Stage for Fused<S> {
 
     fn restore(&mut self, states: &[OperatorState]) -> Result<(), RestoreError> {
         self.0.restore(states)
+    }
+
+    fn decode_input(&self, bytes: &[u8]) -> Result<Batch, DecodeError> {
+        Batch::decode::<S::In>(bytes)
     }
 
     fn describe(&self) -> Vec<(Arc<str>, OperatorTraits)> {

@@ -2,13 +2,14 @@
 
 use std::sync::mpsc;
 
+use crate::element::Batch;
 use crate::graph::PhysicalGraph;
 use crate::id::{AttemptId, SubtaskIndex, TaskId, VertexId};
 use crate::job::{Job, TaskStart};
 use crate::message::TaskError;
 use crate::operator::sink::SinkPlace;
 use crate::operator::source::SourceError;
-use crate::runtime::channel::{Inlet, Outlet, Port};
+use crate::runtime::channel::{self, Inlet, Intake, Outlet, Port};
 use crate::runtime::guard;
 use crate::runtime::slot::{Hands, Slot};
 use crate::runtime::store::CheckpointStore;
@@ -95,6 +96,7 @@ pub(super) fn load(
     starts: Vec<TaskStart>,
     workers: usize,
 ) -> Result<Vec<Cargo>, Refusal> {
+    let mut restored = in_flight(job, &starts)?.into_iter();
     let mut cargo: Vec<Cargo> = std::iter::repeat_with(Cargo::default).take(workers).collect();
     let graph = job.graph();
     let homes = homes(graph, workers);
@@ -103,16 +105,20 @@ pub(super) fn load(
     let mut ports: Vec<Vec<Port>> = graph.tasks().map(|_| Vec::new()).collect();
     for channel in graph.channels() {
         let (sender, receiver) = (worker_of(channel.from), worker_of(channel.to));
-        let (inlet, outlet) = if sender == receiver {
+        let ends = if sender == receiver {
             let queue = cargo[sender].queues;
             cargo[sender].queues += 1;
-            (Inlet::Near(queue), Outlet::Near(queue))
+            (Intake::Near(queue), Outlet::Near(queue))
         } else {
             let (give, take) = mpsc::sync_channel(elements_max(job));
-            (Inlet::Far { queue: take, sender }, Outlet::Far { queue: give, receiver })
+            (Intake::Far { queue: take, sender }, Outlet::Far { queue: give, receiver })
         };
+        let may_overtake = job.config().mechanism.stores_in_flight()
+            && graph.allows_overtaking(graph.edges()[channel.edge].to);
+        let restored = restored.next().unwrap_or_default();
+        let (inlet, port) = channel::connect(ends, may_overtake, restored);
         inlets[channel.to.index()].push(inlet);
-        ports[channel.from.index()].push(Port::new(outlet));
+        ports[channel.from.index()].push(port);
     }
     let ends = inlets.into_iter().zip(ports);
     for ((task, start), (inlets, ports)) in graph.tasks().zip(starts).zip(ends) {
@@ -125,10 +131,23 @@ pub(super) fn load(
         let parallelism = graph.vertices()[vertex.index()].parallelism;
         let place = SinkPlace { subtask, parallelism, attempt };
         let sink = job.sink(vertex).map(|(_, sink)| (sink.clone_box(), place));
-        let hands = Hands::new(ports, job.source(vertex), sink);
-        cargo[worker_of(task)].slots.push(Slot::new(machine, inlets, hands));
+        let hands = Hands::new(inlets, ports, job.source(vertex), sink);
+        cargo[worker_of(task)].slots.push(Slot::new(machine, hands));
     }
     Ok(cargo)
+}
+
+/// What each channel begins with: the records that were in flight, if tasks are restored.
+fn in_flight(job: &Job, starts: &[TaskStart]) -> Result<Vec<Vec<Batch>>, Refusal> {
+    let state = |start: &TaskStart| match start {
+        TaskStart::Restored(state) => Some(state.clone()),
+        TaskStart::Fresh(_) => None,
+    };
+    let Some(states) = starts.iter().map(state).collect::<Option<Vec<TaskState>>>() else {
+        return Ok(Vec::new());
+    };
+    let first = job.graph().source_tasks().first().copied().unwrap_or_default();
+    job.in_flight(&states).map_err(|error| (first, TaskError::Restore(error.to_string())))
 }
 
 /// How many elements a channel holds.

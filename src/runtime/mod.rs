@@ -87,6 +87,7 @@ pub fn run(job: &Job, options: RunOptions) -> Result<RunReport, RunError> {
         writer: writer.clone(),
         throttle: throttle.clone(),
         counters: counters.clone(),
+        started,
     });
     crew.start_writer(orders, options.store.clone(), to_coordinator);
     let conductor = Conductor {

@@ -1,15 +1,15 @@
 //! One task on a worker: its machine, the ends of its channels, and the hands that carry out what
 //! it asks for.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use crate::drive::{TaskDriver, drain};
-use crate::element::{Batch, Element};
-use crate::id::{AttemptId, ChannelIndex, OutletIndex, TaskId};
+use crate::element::{Barrier, Batch, Element};
+use crate::id::{AttemptId, ChannelIndex, CheckpointId, OutletIndex, TaskId};
 use crate::message::{FromTask, TaskError, TaskMessage, ToPeer};
 use crate::operator::sink::{ErasedSink, SinkPlace, SinkReply, SinkRequest};
 use crate::operator::source::{ErasedSource, ReadOutcome, ReadReply, ReadRequest};
@@ -21,6 +21,7 @@ use crate::runtime::worker::Roster;
 use crate::runtime::writer::{Asker, WriteOrder};
 use crate::storage::StoreRequest;
 use crate::task::{Phase, Task};
+use crate::time;
 
 /// What the tasks of a worker share with the rest of the run.
 pub(super) struct Office {
@@ -32,6 +33,15 @@ pub(super) struct Office {
     pub(super) writer: Sender<WriteOrder>,
     pub(super) throttle: Arc<Throttle>,
     pub(super) counters: Arc<Counters>,
+    /// Time is counted from here.
+    pub(super) started: Instant,
+}
+
+impl Office {
+    fn now(&self) -> time::Instant {
+        let nanos = self.started.elapsed().as_nanos();
+        time::Instant::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
 }
 
 impl Office {
@@ -59,7 +69,6 @@ pub(super) struct Surroundings<'a> {
 /// A task on a worker.
 pub(super) struct Slot {
     task: Task,
-    inlets: Vec<Inlet>,
     /// The inlet to look at first, so that none is starved.
     inlet_next: usize,
     /// Input was handled since the last flush.
@@ -69,6 +78,7 @@ pub(super) struct Slot {
 
 /// The ends of a task's world.
 pub(super) struct Hands {
+    inlets: Vec<Inlet>,
     pub(super) ports: Vec<Port>,
     pub(super) source: Option<Box<dyn ErasedSource>>,
     pub(super) sink: Option<(Box<dyn ErasedSink>, SinkPlace)>,
@@ -79,14 +89,16 @@ pub(super) struct Hands {
     read_at: Option<Instant>,
     /// When the task's alarm rings.
     alarm_at: Option<Instant>,
+    /// The times that the task waits for.
+    timers: BTreeSet<time::Instant>,
     sink_replies: VecDeque<SinkReply>,
     /// What could not be carried out: nothing that follows is.
     failure: Option<TaskError>,
 }
 
 impl Slot {
-    pub(super) fn new(task: Task, inlets: Vec<Inlet>, hands: Hands) -> Self {
-        Self { task, inlets, inlet_next: 0, is_unflushed: false, hands }
+    pub(super) fn new(task: Task, hands: Hands) -> Self {
+        Self { task, inlet_next: 0, is_unflushed: false, hands }
     }
 
     pub(super) fn task(&self) -> TaskId {
@@ -94,9 +106,11 @@ impl Slot {
     }
 
     /// When there will be something to do although nobody gives anything.
-    pub(super) fn wake_at(&self) -> Option<Instant> {
+    pub(super) fn wake_at(&self, office: &Office) -> Option<Instant> {
         let read_at = self.hands.read_at.filter(|_| self.may_take_input());
-        read_at.into_iter().chain(self.hands.alarm_at).min()
+        let timer = self.hands.timers.first();
+        let timer = timer.map(|at| office.started + Duration::from_nanos(at.as_nanos()));
+        read_at.into_iter().chain(timer).chain(self.hands.alarm_at).min()
     }
 
     /// Opens the sink and carries out what the task asked for when it was put together.
@@ -117,9 +131,11 @@ impl Slot {
         }
     }
 
-    /// Sends what waits, then reads the source once or takes some elements. Whether anything moved.
+    /// Sends what waits and heeds the barriers that do not wait for their turn, then reads the
+    /// source once or takes some elements. Whether anything moved.
     pub(super) fn step(&mut self, around: &mut Surroundings<'_>) -> bool {
-        let mut moved = self.hands.send_waiting(around.exchange);
+        let mut moved = self.send_waiting(around) | self.take_notices(around);
+        self.tell_time(around);
         if self.hands.alarm_at.take_if(|at| *at <= Instant::now()).is_some() {
             self.tell(around, Task::handle_alarm);
             moved = true;
@@ -144,6 +160,48 @@ impl Slot {
         moved
     }
 
+    fn send_waiting(&mut self, around: &mut Surroundings<'_>) -> bool {
+        let mut barriers = Vec::new();
+        let went = self.hands.send_waiting(around.exchange, &mut barriers);
+        for (outlet, checkpoint) in barriers {
+            self.tell(around, |task| task.handle_barrier_sent(outlet, checkpoint, Vec::new()));
+        }
+        went
+    }
+
+    /// Hands in every barrier that overtakes and tells of those that wait for their turn, whether
+    /// channels are blocked or outputs full.
+    fn take_notices(&mut self, around: &mut Surroundings<'_>) -> bool {
+        let mut found = false;
+        for position in 0..self.hands.inlets.len() {
+            while self.task.accepts_elements()
+                && let Some(notice) = self.hands.inlets[position].take_notice()
+            {
+                found = true;
+                let (channel, barrier) = (ChannelIndex::new(position as u32), notice.barrier);
+                if barrier.overtakes {
+                    let inlet = &mut self.hands.inlets[position];
+                    let overtaken = inlet.overtaken(&notice, around.exchange);
+                    self.tell(around, |task| task.handle_overtaking(channel, barrier, overtaken));
+                } else {
+                    self.tell(around, |task| task.handle_announcement(channel, barrier));
+                }
+            }
+        }
+        found
+    }
+
+    fn tell_time(&mut self, around: &mut Surroundings<'_>) {
+        if self.hands.timers.is_empty() {
+            return;
+        }
+        let now = around.office.now();
+        while self.hands.timers.first().is_some_and(|at| *at <= now) {
+            self.hands.timers.pop_first();
+            self.tell(around, |task| task.handle_time(now));
+        }
+    }
+
     fn may_take_input(&self) -> bool {
         !self.hands.is_congested && self.task.accepts_elements()
     }
@@ -163,14 +221,14 @@ impl Slot {
 
     /// The next element of a channel that is not blocked, each channel in its turn.
     fn take(&mut self, exchange: &mut Exchange) -> Option<(ChannelIndex, Element)> {
-        let count = self.inlets.len();
+        let count = self.hands.inlets.len();
         for step in 0..count {
             let position = (self.inlet_next + step) % count;
             let channel = ChannelIndex::new(position as u32);
             if self.task.is_blocked(channel) {
                 continue;
             }
-            if let Some(element) = self.inlets[position].take(exchange) {
+            if let Some(element) = self.hands.inlets[position].take(exchange) {
                 self.inlet_next = position + 1;
                 return Some((channel, element));
             }
@@ -213,11 +271,13 @@ impl Slot {
 
 impl Hands {
     pub(super) fn new(
+        inlets: Vec<Inlet>,
         ports: Vec<Port>,
         source: Option<Box<dyn ErasedSource>>,
         sink: Option<(Box<dyn ErasedSink>, SinkPlace)>,
     ) -> Self {
         Self {
+            inlets,
             ports,
             source,
             sink,
@@ -225,6 +285,7 @@ impl Hands {
             read: None,
             read_at: None,
             alarm_at: None,
+            timers: BTreeSet::new(),
             sink_replies: VecDeque::new(),
             failure: None,
         }
@@ -245,14 +306,20 @@ impl Hands {
         }
     }
 
-    fn send_waiting(&mut self, exchange: &mut Exchange) -> bool {
+    /// Whether anything went; `barriers` gets those that did.
+    fn send_waiting(
+        &mut self,
+        exchange: &mut Exchange,
+        barriers: &mut Vec<(OutletIndex, CheckpointId)>,
+    ) -> bool {
         if !self.is_congested {
             return false;
         }
         let mut went = false;
         self.is_congested = false;
-        for port in &mut self.ports {
-            went |= port.send_waiting(exchange);
+        for (position, port) in (0..).zip(&mut self.ports) {
+            let outlet = OutletIndex::new(position);
+            went |= port.send_waiting(exchange, |barrier| barriers.push((outlet, barrier)));
             self.is_congested |= port.is_waiting();
         }
         went
@@ -306,6 +373,32 @@ impl TaskDriver for Driver<'_, '_> {
             port.send(element, self.around.exchange);
             self.hands.is_congested |= port.is_waiting();
         }
+    }
+
+    fn send_barrier(&mut self, outlet: OutletIndex, barrier: Barrier) -> Option<Vec<Batch>> {
+        if self.hands.failure.is_some() {
+            return None;
+        }
+        let port = &mut self.hands.ports[outlet.index()];
+        let overtaken = port.send_barrier(barrier, self.around.exchange);
+        self.hands.is_congested |= port.is_waiting();
+        overtaken
+    }
+
+    fn hurry(&mut self, outlet: OutletIndex, checkpoint: CheckpointId) -> Option<Vec<Batch>> {
+        self.hands.ports[outlet.index()].hurry(checkpoint, self.around.exchange)
+    }
+
+    fn overtake(
+        &mut self,
+        channel: ChannelIndex,
+        checkpoint: CheckpointId,
+    ) -> Option<(Barrier, Vec<Batch>)> {
+        self.hands.inlets[channel.index()].pull(checkpoint, self.around.exchange)
+    }
+
+    fn wait_until(&mut self, at: time::Instant) {
+        self.hands.timers.insert(at);
     }
 
     /// The slot asks the task before it takes from a channel, so nothing is to be remembered.

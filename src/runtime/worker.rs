@@ -107,7 +107,7 @@ impl Worker {
 
     /// Parks until somebody gives something (see `mail`), or a task has asked to be woken.
     fn rest(&self) {
-        match self.slots.iter().filter_map(Slot::wake_at).min() {
+        match self.slots.iter().filter_map(|slot| slot.wake_at(&self.office)).min() {
             Some(at) => thread::park_timeout(at.saturating_duration_since(Instant::now())),
             None => thread::park(),
         }

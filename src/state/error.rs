@@ -17,6 +17,9 @@ pub enum RestoreError {
     /// The rows of a write-ahead sink are not of the type that the job declares.
     #[error("rows that wait to be sent: {0}")]
     Rows(DecodeError),
+    /// The bytes of records in flight are not records of the type that the job declares.
+    #[error("records in flight: {0}")]
+    InFlight(DecodeError),
     /// The group belongs to another subtask.
     #[error("{group} is not among the groups {range} of this subtask")]
     ForeignGroup {

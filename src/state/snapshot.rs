@@ -1,13 +1,14 @@
 //! A task's part of a checkpoint: first as shares of live state that were taken in microseconds
 //! ([`TaskSnapshot`]), later as bytes ([`TaskState`]). Its parts are separate fields.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::element::Batch;
-use crate::id::{CheckpointId, SplitId, TaskId, TransactionId};
+use crate::id::{ChannelIndex, CheckpointId, OutletIndex, SplitId, TaskId, TransactionId};
 use crate::state::key_group::KeyGroup;
 
 /// A share of live state that turns into bytes later, on whatever thread writes it.
@@ -52,6 +53,8 @@ pub struct TaskSnapshot {
     pub transactions: Vec<PendingTransaction>,
     /// The rows that its write-ahead sink has not sent, in the order in which they are to be.
     pub log: Vec<LoggedRows>,
+    /// Records that were under way at the cut.
+    pub in_flight: InFlight<Batch>,
 }
 
 impl TaskSnapshot {
@@ -76,6 +79,7 @@ impl TaskSnapshot {
             source: self.source.clone(),
             transactions: self.transactions.clone(),
             log: self.log.iter().map(LoggedRows::to_state).collect(),
+            in_flight: self.in_flight.encode(),
         }
     }
 }
@@ -97,6 +101,35 @@ pub struct TaskState {
     pub transactions: Vec<PendingTransaction>,
     /// The rows that its write-ahead sink has not sent, in the order in which they are to be.
     pub log: Vec<LoggedState>,
+    /// Records that were under way at the cut, each batch in the checkpoint encoding.
+    pub in_flight: InFlight<Vec<u8>>,
+}
+
+/// The records of a task's channels that its cut of a checkpoint, or a neighbour's, passed over:
+/// sent before the sender's cut, and not received before the receiver's (rules 21, 22). `B` is a
+/// batch, or its bytes. Control elements are not kept: they follow from the restored state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InFlight<B> {
+    /// By input: what was sent and not yet received, the oldest first.
+    pub inputs: BTreeMap<ChannelIndex, Vec<B>>,
+    /// By output: what was emitted and waited for room in the channel; it comes behind the
+    /// receiver's part.
+    pub outputs: BTreeMap<OutletIndex, Vec<B>>,
+}
+
+impl<B> Default for InFlight<B> {
+    fn default() -> Self {
+        Self { inputs: BTreeMap::new(), outputs: BTreeMap::new() }
+    }
+}
+
+impl InFlight<Batch> {
+    fn encode(&self) -> InFlight<Vec<u8>> {
+        fn bytes<K: Copy + Ord>(side: &BTreeMap<K, Vec<Batch>>) -> BTreeMap<K, Vec<Vec<u8>>> {
+            side.iter().map(|(key, all)| (*key, all.iter().map(Batch::encode).collect())).collect()
+        }
+        InFlight { inputs: bytes(&self.inputs), outputs: bytes(&self.outputs) }
+    }
 }
 
 /// One operator's state as it is stored.

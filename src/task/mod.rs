@@ -16,6 +16,7 @@
 //! no checkpoint is acknowledged before the store and the sink have confirmed their part.
 
 mod acks;
+mod capture;
 mod gate;
 mod outlet;
 
@@ -23,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crate::barrier::{BarrierAction, BarrierHandler};
-use crate::element::{Anchor, Batch, Element};
+use crate::element::{Anchor, Barrier, Batch, Element};
 use crate::graph::Subtask;
 use crate::guarantee::Mechanism;
 use crate::id::{AttemptId, ChannelIndex, CheckpointId, OutletIndex, TaskId};
@@ -31,9 +32,10 @@ use crate::message::{AbortReason, FromTask, TaskError, ToPeer, ToTask};
 use crate::operator::sink::{SinkMachine, SinkReply, SinkRequest};
 use crate::operator::source::{ReadReply, ReadRequest, SourceMachine, SourceStep};
 use crate::operator::stage::Stage;
-use crate::state::snapshot::TaskSnapshot;
+use crate::state::snapshot::{InFlight, TaskSnapshot};
 use crate::storage::{StateHandle, StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue};
-use crate::time::EventTime;
+use crate::task::capture::Capture;
+use crate::time::{EventTime, Instant};
 
 use acks::Acks;
 pub(crate) use gate::Gate;
@@ -44,6 +46,7 @@ pub(crate) use outlet::Outlet;
 pub struct Task {
     subtask: Subtask,
     mechanism: Mechanism,
+    alignment_timeout: Duration,
     phase: Phase,
     gate: Gate,
     handler: BarrierHandler,
@@ -60,6 +63,10 @@ pub struct Task {
     aborted: BTreeSet<CheckpointId>,
     /// Snapshots whose parts are not all confirmed.
     snapshots: BTreeMap<CheckpointId, Snapshotting>,
+    /// When the checkpoints began whose barriers have come and which have not begun here.
+    triggered: BTreeMap<CheckpointId, Instant>,
+    /// The snapshot that records in flight are still added to.
+    capture: Option<Capture>,
     outputs: VecDeque<TaskOutput>,
     actions: Vec<BarrierAction>,
 }
@@ -73,6 +80,14 @@ pub enum TaskOutput {
     Block(ChannelIndex),
     /// Deliver this channel again.
     Unblock(ChannelIndex),
+    /// Nothing: the task's state is cut here, and is stored when the records in flight are known.
+    Cut(CheckpointId),
+    /// Hand this barrier, which waits in the channel, to [`Task::handle_overtaking`] now.
+    Overtake(ChannelIndex, CheckpointId),
+    /// Let this barrier, if it waits for room, overtake; then [`Task::handle_barrier_sent`].
+    Hurry(OutletIndex, CheckpointId),
+    /// Call [`Task::handle_time`] at this time, or earlier if another one is asked for.
+    WaitUntil(Instant),
     /// Tell the coordinator.
     Report(FromTask),
     /// Ask the store; the reply goes to [`Task::handle_stored`].
@@ -138,18 +153,24 @@ impl Task {
             stage,
             mut sink,
             outlet,
+            ..
         } = parts;
         let acks = match mechanism {
             Mechanism::Acks => Some(Acks::new(&subtask, acknowledge_timeout)),
-            Mechanism::None | Mechanism::Tracked | Mechanism::Aligned => None,
+            Mechanism::None
+            | Mechanism::Tracked
+            | Mechanism::Aligned
+            | Mechanism::Unaligned
+            | Mechanism::AlignedTimeout => None,
         };
         let recovery = sink.as_mut().map(SinkMachine::recover).unwrap_or_default();
         let mut task = Self {
             subtask,
             mechanism,
+            alignment_timeout: parts.alignment_timeout,
             phase: Phase::AwaitingSinkRecovery,
             gate: Gate::new(inputs, finished),
-            handler: BarrierHandler::new(mechanism, inputs),
+            handler: BarrierHandler::new(mechanism, inputs, parts.may_overtake),
             source,
             stage,
             sink,
@@ -158,6 +179,8 @@ impl Task {
             latest: None,
             aborted: BTreeSet::new(),
             snapshots: BTreeMap::new(),
+            triggered: BTreeMap::new(),
+            capture: None,
             outputs: VecDeque::new(),
             actions: Vec::new(),
         };
@@ -211,6 +234,17 @@ impl Task {
         self.handler.is_collecting()
     }
 
+    /// Whether the records that the channel delivers now are part of a snapshot as well.
+    pub fn is_recording(&self, channel: ChannelIndex) -> bool {
+        self.capture.is_some() && self.handler.is_recording(channel)
+    }
+
+    /// Whether the task wants to hear of barriers that wait for their turn
+    /// ([`Task::handle_announcement`]).
+    pub fn wants_announcements(&self) -> bool {
+        self.mechanism == Mechanism::AlignedTimeout
+    }
+
     /// Its fused operators.
     pub fn stage(&self) -> &dyn Stage {
         self.stage.as_ref()
@@ -236,6 +270,7 @@ impl Task {
             source: self.source.as_ref().map(SourceMachine::state),
             transactions: self.sink.as_ref().map(SinkMachine::transactions).unwrap_or_default(),
             log: self.sink.as_ref().map(SinkMachine::log).unwrap_or_default(),
+            in_flight: InFlight::default(),
         }
     }
 
@@ -278,25 +313,29 @@ impl Task {
         }
         assert!(!self.is_blocked(channel), "{channel} of {} is blocked", self.id());
         match element {
-            Element::Batch(records) => self.process(records),
+            Element::Batch(records) => {
+                if self.handler.is_recording(channel)
+                    && let Some(capture) = &mut self.capture
+                {
+                    capture.record(channel, [records.clone()]);
+                }
+                self.process(records);
+            }
             Element::Watermark(watermark) => {
                 if let Some(lowest) = self.gate.handle_watermark(channel, watermark) {
                     self.advance_watermark(lowest);
                 }
             }
-            Element::Barrier(checkpoint) => {
-                self.handler.handle_barrier(channel, checkpoint, &mut self.actions);
-                self.act();
-            }
+            Element::Barrier(barrier) => self.handle_overtaking(channel, barrier, Vec::new()),
             Element::Cancel(checkpoint) => {
                 self.handler.handle_cancel(channel, checkpoint, &mut self.actions);
-                self.act();
+                self.act(Vec::new());
             }
             Element::EndOfData => self.handle_end_of_data(channel),
             Element::EndOfPartition => {
                 self.handle_end_of_data(channel);
                 self.handler.handle_end_of_partition(channel, &mut self.actions);
-                self.act();
+                self.act(Vec::new());
             }
         }
     }
@@ -304,7 +343,7 @@ impl Task {
     /// The coordinator says something.
     pub fn handle_message(&mut self, message: ToTask) {
         match message {
-            ToTask::Trigger(checkpoint) => self.handle_trigger(checkpoint),
+            ToTask::Trigger { checkpoint, at } => self.handle_trigger(checkpoint, at),
             ToTask::Completed(checkpoint) => self.handle_completed(checkpoint),
             ToTask::Finish(checkpoint) => self.handle_finish(checkpoint),
             ToTask::Aborted(checkpoint) => self.handle_aborted(checkpoint),
@@ -551,10 +590,12 @@ impl Task {
         self.report(FromTask::Finished);
     }
 
-    fn handle_trigger(&mut self, checkpoint: CheckpointId) {
+    fn handle_trigger(&mut self, checkpoint: CheckpointId, at: Instant) {
         match self.phase {
             Phase::AwaitingRecords | Phase::AwaitingFinalCheckpoint => {
-                self.start_checkpoint(checkpoint);
+                self.triggered.insert(checkpoint, at);
+                self.start_checkpoint(checkpoint, self.mechanism == Mechanism::Unaligned);
+                self.complete_inputs(checkpoint);
             }
             Phase::AwaitingSinkRecovery | Phase::AwaitingLastCommits | Phase::AwaitingLastFlush => {
                 self.refuse(checkpoint, AbortReason::TaskNotReady);
@@ -592,10 +633,11 @@ impl Task {
 
     fn handle_aborted(&mut self, checkpoint: CheckpointId) {
         self.snapshots.remove(&checkpoint);
+        self.drop_capture(checkpoint);
         if self.handler.is_pending(checkpoint) {
             self.latest = self.latest.max(Some(checkpoint));
             self.handler.abort(checkpoint, &mut self.actions);
-            self.act();
+            self.act(Vec::new());
             self.outlet.broadcast(Element::Cancel(checkpoint), &mut self.outputs);
         } else if self.latest.is_none_or(|latest| latest < checkpoint) {
             self.aborted.insert(checkpoint);
@@ -605,8 +647,9 @@ impl Task {
         }
     }
 
-    /// Carries out what the barrier handler has decided, in order.
-    fn act(&mut self) {
+    /// Carries out what the barrier handler has decided, in order. `overtaken` is what the barrier
+    /// that it decided about has passed over.
+    fn act(&mut self, mut overtaken: Vec<Batch>) {
         let mut actions = std::mem::take(&mut self.actions);
         for action in actions.drain(..) {
             match action {
@@ -614,26 +657,46 @@ impl Task {
                 BarrierAction::Unblock(channel) => {
                     self.outputs.push_back(TaskOutput::Unblock(channel));
                 }
-                BarrierAction::Start(checkpoint) => self.start_checkpoint(checkpoint),
+                BarrierAction::Start(checkpoint) => {
+                    self.start_checkpoint(checkpoint, self.mechanism == Mechanism::Unaligned);
+                    self.complete_inputs(checkpoint);
+                }
+                BarrierAction::Begin(checkpoint) => self.start_checkpoint(checkpoint, true),
+                BarrierAction::Capture(channel) => {
+                    if let Some(capture) = &mut self.capture {
+                        capture.record(channel, std::mem::take(&mut overtaken));
+                    }
+                }
+                BarrierAction::Complete(checkpoint) => self.complete_inputs(checkpoint),
+                BarrierAction::Overtake(channel, checkpoint) => {
+                    self.outputs.push_back(TaskOutput::Overtake(channel, checkpoint));
+                }
                 BarrierAction::Abort(checkpoint, reason) => self.refuse(checkpoint, reason),
             }
         }
         self.actions = actions;
     }
 
-    /// The cut: barrier first, then the snapshot, nothing in between (rule 2).
-    fn start_checkpoint(&mut self, checkpoint: CheckpointId) {
+    /// The cut: barrier first, then the snapshot, nothing in between (rule 2). The snapshot is
+    /// stored when the records in flight on both sides are known, if any belong to it.
+    fn start_checkpoint(&mut self, checkpoint: CheckpointId, overtakes: bool) {
+        let triggered_at = self.triggered.remove(&checkpoint).unwrap_or_default();
+        self.triggered.retain(|other, _| *other > checkpoint);
         if self.latest.is_some_and(|latest| checkpoint <= latest) {
             return;
         }
+        // Only one snapshot is recorded at a time (rule 24).
+        self.capture = None;
         if self.aborted.remove(&checkpoint) {
             self.latest = Some(checkpoint);
+            self.handler.abort(checkpoint, &mut self.actions);
             self.outlet.broadcast(Element::Cancel(checkpoint), &mut self.outputs);
             return;
         }
         self.latest = Some(checkpoint);
         self.aborted.retain(|aborted| *aborted > checkpoint);
-        self.outlet.broadcast(Element::Barrier(checkpoint), &mut self.outputs);
+        let barrier = Barrier { checkpoint, overtakes, triggered_at };
+        self.outlet.send_barrier(barrier, &mut self.outputs);
         let prepare = self.sink.as_mut().and_then(|sink| sink.pre_commit(checkpoint));
         let snapshot = self.capture(checkpoint);
         let finished = snapshot.finished;
@@ -644,17 +707,20 @@ impl Task {
         };
         self.snapshots.insert(checkpoint, Snapshotting { awaits, state: None, finished });
         self.outputs.extend(prepare.map(TaskOutput::Sink));
-        let (task, attempt) = (self.subtask.task, self.subtask.attempt);
-        self.outputs.push_back(TaskOutput::Store(StoreRequest::Put {
-            key: StoreKey::State { checkpoint, attempt, task },
-            value: StoreValue::State(Box::new(snapshot)),
-        }));
+        let mut unsent = BTreeSet::new();
+        if self.mechanism.stores_in_flight() {
+            self.outputs.push_back(TaskOutput::Cut(checkpoint));
+            unsent.extend(self.outlet.overtaking());
+        }
+        let hurry_at = triggered_at + self.alignment_timeout;
+        self.capture = Some(Capture::new(snapshot, unsent, hurry_at));
     }
 
     /// The task takes no part in the checkpoint: nobody downstream may wait for its barrier (rule
     /// 7).
     fn refuse(&mut self, checkpoint: CheckpointId, reason: AbortReason) {
         self.latest = self.latest.max(Some(checkpoint));
+        self.drop_capture(checkpoint);
         self.outlet.broadcast(Element::Cancel(checkpoint), &mut self.outputs);
         self.report(FromTask::Declined { checkpoint, reason });
     }
@@ -703,6 +769,9 @@ pub(crate) struct TaskParts {
     pub(crate) subtask: Subtask,
     pub(crate) mechanism: Mechanism,
     pub(crate) acknowledge_timeout: Duration,
+    /// Barriers may overtake on its inputs.
+    pub(crate) may_overtake: bool,
+    pub(crate) alignment_timeout: Duration,
     pub(crate) inputs: usize,
     pub(crate) source: Option<SourceMachine>,
     pub(crate) stage: Box<dyn Stage>,

@@ -1,5 +1,7 @@
 //! The rules that the task keeps, by number. What a task answers is read as lines of text.
 
+mod overtaking;
+
 use std::time::Duration;
 
 use super::*;
@@ -37,7 +39,7 @@ fn rule_002_records_then_barriers_then_the_sink_then_the_store() {
     let last = Element::Batch(Batch::new((0..8_u64).collect()));
     task.task.handle_element(ChannelIndex::new(1), last);
     assert_eq!(task.said(), [""; 0], "half full batches are collected");
-    task.task.handle_element(ChannelIndex::new(1), Element::Barrier(CheckpointId::new(1)));
+    task.task.handle_element(ChannelIndex::new(1), barrier(1));
     let cut = task.said();
     assert!(cut[0].starts_with("out0: [") && cut[1].starts_with("out1: ["), "{cut:?}");
     let barriers = ["out0: barrier chk-1", "out1: barrier chk-1"];
@@ -322,7 +324,7 @@ const WORD: &str = "tell t0: read 0 of t0";
 fn rule_082_a_read_is_done_when_what_came_of_it_is_written_and_flushed() {
     let (mut source, mut sink) = acknowledged();
     assert_eq!(source.read(&[0, 1]), ["alarm in 30s", "out0: [0, 1]", WORD, "read"]);
-    let (batch, word) = (source.sent(), source.told());
+    let (batch, word) = (source.sent_batch(), source.told());
     assert_eq!(source.peer(word), [""; 0], "what it has sent is open");
     assert_eq!(sink.element(0, Element::Batch(batch)), ["write [0, 1]", "flush"]);
     assert_eq!(sink.sink(SinkReply::Flushed(None)), [WORD]);
@@ -333,7 +335,7 @@ fn rule_082_a_read_is_done_when_what_came_of_it_is_written_and_flushed() {
 fn rule_082_one_flush_at_a_time_stands_for_all_that_was_written_before_it() {
     let (mut source, mut sink) = acknowledged();
     source.read(&[0]);
-    let [first, second, third] = [(); 3].map(|()| source.sent());
+    let [first, second, third] = [(); 3].map(|()| source.sent_batch());
     assert_eq!(sink.element(0, Element::Batch(first)), ["write [0]", "flush"]);
     assert_eq!(sink.element(0, Element::Batch(second)), ["write [0]"]);
     assert_eq!(sink.element(0, Element::Batch(third)), ["write [0]"]);
@@ -365,7 +367,7 @@ fn rule_082_what_is_not_acknowledged_in_time_is_read_again_by_the_same_source() 
 fn rule_082_a_source_ends_when_everything_is_acknowledged_and_that_is_durable() {
     let (mut source, mut sink) = acknowledged();
     source.read(&[0, 1]);
-    let (batch, word) = (source.sent(), source.told());
+    let (batch, word) = (source.sent_batch(), source.told());
     assert_eq!(source.end_of_split(), [""; 0]);
     source.peer(word);
     sink.element(0, Element::Batch(batch));
@@ -383,7 +385,7 @@ fn rule_082_a_source_ends_when_everything_is_acknowledged_and_that_is_durable() 
 fn rule_082_each_record_of_a_batch_that_is_split_waits_for_the_last_one() {
     let (mut source, mut sink) = acknowledged();
     source.read(&[0, 1]);
-    let (batch, word) = (source.sent(), source.told());
+    let (batch, word) = (source.sent_batch(), source.told());
     source.peer(word);
     let [first, second] = <[Batch; 2]>::try_from(batch.split()).expect("it holds two records");
     sink.element(0, Element::Batch(first));
@@ -470,7 +472,7 @@ impl Probe {
     }
 
     fn barrier(&mut self, channel: u32, checkpoint: u64) -> Vec<String> {
-        self.element(channel, Element::Barrier(CheckpointId::new(checkpoint)))
+        self.element(channel, barrier(checkpoint))
     }
 
     fn watermark(&mut self, channel: u32, millis: i64) -> Vec<String> {
@@ -497,7 +499,7 @@ impl Probe {
     }
 
     /// The batch that it has just sent.
-    fn sent(&self) -> Batch {
+    fn sent_batch(&self) -> Batch {
         let mut batches = self.last.iter().filter_map(|output| {
             let TaskOutput::Send(_, Element::Batch(records)) = output else { return None };
             Some(records.clone())
@@ -520,7 +522,8 @@ impl Probe {
     }
 
     fn trigger(&mut self, checkpoint: u64) -> Vec<String> {
-        self.message(ToTask::Trigger(CheckpointId::new(checkpoint)))
+        let checkpoint = CheckpointId::new(checkpoint);
+        self.message(ToTask::Trigger { checkpoint, at: Instant::ZERO })
     }
 
     fn completed(&mut self, checkpoint: u64) -> Vec<String> {
@@ -598,6 +601,10 @@ fn line(output: &TaskOutput) -> String {
         TaskOutput::Send(outlet, element) => format!("{outlet}: {}", element_text(element)),
         TaskOutput::Block(channel) => format!("block {channel}"),
         TaskOutput::Unblock(channel) => format!("unblock {channel}"),
+        TaskOutput::Cut(checkpoint) => format!("cut {checkpoint}"),
+        TaskOutput::Overtake(channel, checkpoint) => format!("overtake {channel} {checkpoint}"),
+        TaskOutput::Hurry(outlet, checkpoint) => format!("hurry {outlet} {checkpoint}"),
+        TaskOutput::WaitUntil(at) => format!("wait until {at}"),
         TaskOutput::Report(report) => report_text(report),
         TaskOutput::Store(StoreRequest::Put { key, .. }) => format!("put {key}"),
         TaskOutput::Store(StoreRequest::Discard(checkpoint)) => format!("discard {checkpoint}"),
@@ -610,11 +617,19 @@ fn line(output: &TaskOutput) -> String {
     }
 }
 
+fn barrier(checkpoint: u64) -> Element {
+    let checkpoint = CheckpointId::new(checkpoint);
+    Element::Barrier(Barrier { checkpoint, overtakes: false, triggered_at: Instant::ZERO })
+}
+
 fn element_text(element: &Element) -> String {
     match element {
         Element::Batch(records) => format!("{:?}", records.records::<u64>()),
         Element::Watermark(watermark) => format!("watermark {watermark}"),
-        Element::Barrier(checkpoint) => format!("barrier {checkpoint}"),
+        Element::Barrier(Barrier { checkpoint, overtakes: false, .. }) => {
+            format!("barrier {checkpoint}")
+        }
+        Element::Barrier(Barrier { checkpoint, .. }) => format!("barrier {checkpoint}, ahead"),
         Element::Cancel(checkpoint) => format!("cancel {checkpoint}"),
         Element::EndOfData => "end of data".to_owned(),
         Element::EndOfPartition => "end of partition".to_owned(),
@@ -688,11 +703,15 @@ fn source_and_sink() -> Job {
 
 /// Its task [`RELAY`] has two inputs and one output, and hands everything on.
 fn relay() -> Job {
+    relay_by(Mechanism::Aligned)
+}
+
+fn relay_by(mechanism: Mechanism) -> Job {
     let builder = JobBuilder::new("relay", 2);
     let numbers = builder.source("numbers", Numbers::up_to(9)).rebalance();
     let same = numbers.map("same", |number| number).rebalance();
     same.parallelism(1).sink("out", Collect::default());
-    builder.build(config(Mechanism::Aligned)).expect("the graph is right")
+    builder.build(config(mechanism)).expect("the graph is right")
 }
 
 /// As [`relay`], but with two outputs that records are collected for, by key.

@@ -4,8 +4,10 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use cofferdam::barrier::{BarrierAction, BarrierHandler};
+use cofferdam::element::Barrier;
 use cofferdam::guarantee::Mechanism;
 use cofferdam::id::{ChannelIndex, CheckpointId};
+use cofferdam::time::Instant;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
@@ -17,6 +19,13 @@ proptest! {
         run in run(),
     ) {
         World::new(Mechanism::Aligned, run.scripts).play(&run.turns);
+    }
+
+    #[test]
+    fn an_overtaker_with_no_reason_to_overtake_is_an_aligner(run in run()) {
+        let overtaker = BarrierHandler::new(Mechanism::AlignedTimeout, run.scripts.len(), true);
+        let world = World::new(Mechanism::Aligned, run.scripts);
+        World { handler: overtaker, ..world }.play(&run.turns);
     }
 
     #[test]
@@ -99,7 +108,7 @@ impl World {
     fn new(mechanism: Mechanism, scripts: Vec<VecDeque<Item>>) -> Self {
         Self {
             mechanism,
-            handler: BarrierHandler::new(mechanism, scripts.len()),
+            handler: BarrierHandler::new(mechanism, scripts.len(), false),
             blocked: BTreeSet::new(),
             history: History { channels: scripts.len(), events: Vec::new() },
             scripts,
@@ -142,7 +151,10 @@ impl World {
         match item {
             Item::Record => {}
             Item::Barrier(id) => {
-                self.handler.handle_barrier(position, CheckpointId::new(id), &mut actions);
+                let checkpoint = CheckpointId::new(id);
+                let triggered_at = Instant::ZERO;
+                let barrier = Barrier { checkpoint, overtakes: false, triggered_at };
+                self.handler.handle_barrier(position, barrier, &mut actions);
             }
             Item::Cancel(id) => {
                 self.handler.handle_cancel(position, CheckpointId::new(id), &mut actions);
@@ -154,7 +166,9 @@ impl World {
         let expected = match self.mechanism {
             Mechanism::None | Mechanism::Acks => Vec::new(),
             Mechanism::Tracked => self.history.tracked_outcomes(&before),
-            Mechanism::Aligned => self.history.aligned_outcomes(&before),
+            Mechanism::Aligned | Mechanism::Unaligned | Mechanism::AlignedTimeout => {
+                self.history.aligned_outcomes(&before)
+            }
         };
         assert_eq!(self.carry_out(&actions), expected, "after {item:?} on {channel}: {actions:?}");
     }
@@ -184,6 +198,10 @@ impl World {
                     self.check_those_who_wait(id.get());
                     self.history.events.push(Event::Started(id.get()));
                 }
+                BarrierAction::Begin(_)
+                | BarrierAction::Capture(_)
+                | BarrierAction::Complete(_)
+                | BarrierAction::Overtake(..) => panic!("nothing overtakes: {action:?}"),
                 BarrierAction::Abort(id, _) => {
                     self.check_those_who_wait(id.get());
                     self.history.events.push(Event::Aborted(id.get()));
@@ -305,7 +323,9 @@ impl History {
             let overtaken = match mechanism {
                 Mechanism::None | Mechanism::Acks => true,
                 Mechanism::Tracked => false,
-                Mechanism::Aligned => self.newest() != Some(*id),
+                Mechanism::Aligned | Mechanism::Unaligned | Mechanism::AlignedTimeout => {
+                    self.newest() != Some(*id)
+                }
             };
             let ended = (*id..=CHECKPOINTS).any(|newer| self.happened(Event::Started(newer)));
             !overtaken && !ended && !self.cancelled_from(*id) && !self.happened(Event::GivenUp(*id))

@@ -335,7 +335,7 @@ impl World {
 
     fn judge_message(&mut self, message: ToTask) {
         match message {
-            ToTask::Trigger(checkpoint) => assert_eq!(self.in_flight, Some(checkpoint)),
+            ToTask::Trigger { checkpoint, .. } => assert_eq!(self.in_flight, Some(checkpoint)),
             ToTask::Completed(checkpoint) | ToTask::Finish(checkpoint) => {
                 assert!(self.complete.contains(&checkpoint), "promised before it was stored");
                 assert!(self.notified <= Some(checkpoint), "an older one after a newer one");
@@ -429,7 +429,7 @@ impl World {
             self.at_end = Some(attempt);
             replies.extend(tasks().map(|task| (task, What::EndOfData)));
         }
-        if told.iter().any(|(_, message)| matches!(message, ToTask::Trigger(_))) {
+        if told.iter().any(|(_, message)| matches!(message, ToTask::Trigger { .. })) {
             let acknowledged = What::Acknowledged { checkpoint_back: 0, finished: true };
             replies.extend(tasks().map(|task| (task, acknowledged.clone())));
         }

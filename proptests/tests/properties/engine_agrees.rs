@@ -112,7 +112,11 @@ fn deliveries(job: &Job) -> BTreeMap<TaskId, Vec<(ChannelIndex, Element)>> {
                     | TaskOutput::Block(_)
                     | TaskOutput::Unblock(_)
                     | TaskOutput::Tell(..)
-                    | TaskOutput::Alarm(_) => {}
+                    | TaskOutput::Alarm(_)
+                    | TaskOutput::Cut(_)
+                    | TaskOutput::Overtake(..)
+                    | TaskOutput::Hurry(..)
+                    | TaskOutput::WaitUntil(_) => {}
                 }
             }
         }
@@ -177,6 +181,10 @@ impl Fed {
                 }
                 other @ (TaskOutput::Block(_)
                 | TaskOutput::Unblock(_)
+                | TaskOutput::Cut(_)
+                | TaskOutput::Overtake(..)
+                | TaskOutput::Hurry(..)
+                | TaskOutput::WaitUntil(_)
                 | TaskOutput::Report(_)
                 | TaskOutput::Store(_)
                 | TaskOutput::Read(_)

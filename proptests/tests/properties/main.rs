@@ -5,6 +5,7 @@ mod codec;
 mod coordinator;
 mod engine_agrees;
 mod key_group;
+mod overtaker;
 mod simulation;
 mod state;
 mod tidy;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use cofferdam::guarantee::Guarantee;
+use cofferdam::guarantee::{Guarantee, Mechanism};
 use cofferdam_sim::jobs::{self, BuiltinJob, Parameters};
 use cofferdam_sim::oracle::Verdict;
 use cofferdam_sim::run::{Mode, Run, Script};
@@ -24,6 +24,29 @@ proptest! {
         let again = run(job, &mode, seed, None).finish();
         prop_assert_eq!(again.trace_hash, report.trace_hash);
         prop_assert_eq!(again.judgement, report.judgement);
+    }
+
+    #[test]
+    fn rule_023_barriers_that_overtake_reach_what_aligned_ones_reach(seed: u64) {
+        let job = "random-graph";
+        let reports = [Mechanism::Aligned, Mechanism::Unaligned, Mechanism::AlignedTimeout]
+            .map(|mechanism| Mode { mechanism, ..mode(job, Guarantee::ExactlyOnce) })
+            .map(|mode| run(job, &mode, seed, None).finish());
+        for report in &reports {
+            prop_assert_eq!(report.judgement.state, Verdict::Held, "{:?}", report.judgement);
+            prop_assert_eq!(report.judgement.output, Some(Verdict::Held), "{:?}", report.judgement);
+            prop_assert_eq!(report.state_hash, reports[0].state_hash);
+            prop_assert_eq!(report.output_hash, reports[0].output_hash);
+        }
+    }
+
+    #[test]
+    fn exactly_once_is_held_where_barriers_overtake(job in job(), seed: u64, waits: bool) {
+        let mechanism = if waits { Mechanism::AlignedTimeout } else { Mechanism::Unaligned };
+        let mode = Mode { mechanism, ..mode(job, Guarantee::ExactlyOnce) };
+        let report = run(job, &mode, seed, None).finish();
+        prop_assert_eq!(report.judgement.state, Verdict::Held, "{:?}", report.judgement);
+        prop_assert_eq!(report.judgement.output, Some(Verdict::Held), "{:?}", report.judgement);
     }
 
     #[test]

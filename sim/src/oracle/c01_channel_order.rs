@@ -2,9 +2,10 @@
 //! on it, with no gap, no repeat and nothing changed on the way.
 //!
 //! The false alarm it avoids: records may be joined to a batch that is still under way, so that
-//! several sendings share one place on the channel; their numbers of records add up.
+//! several sendings share one place on the channel; their numbers of records add up. A barrier may
+//! be taken ahead of its turn, and its place is skipped afterwards.
 
-use cofferdam::id::ChannelId;
+use cofferdam::id::{ChannelId, CheckpointId};
 use cofferdam::trace::{Carried, TraceEvent};
 
 use super::by_attempt::ByAttempt;
@@ -21,6 +22,8 @@ pub(super) const ORACLE: Oracle = Oracle {
 struct Channel {
     sent: Vec<Carried>,
     received: usize,
+    /// Places of barriers that were taken ahead of their turn.
+    overtook: Vec<u64>,
 }
 
 fn judge(facts: &Facts<'_>) -> Vec<Finding> {
@@ -33,6 +36,9 @@ fn judge(facts: &Facts<'_>) -> Vec<Finding> {
             }
             TraceEvent::Received { channel, attempt, sequence, what } => {
                 attempts.at(attempt)[channel.index()].receive(channel, sequence, what)
+            }
+            TraceEvent::Overtook { channel, attempt, sequence, checkpoint } => {
+                attempts.at(attempt)[channel.index()].overtake(channel, sequence, checkpoint)
             }
             _ => None,
         };
@@ -59,7 +65,29 @@ impl Channel {
         Some(format!("{channel}: place {sequence} has {what} after {sent} elements"))
     }
 
+    fn overtake(
+        &mut self,
+        channel: ChannelId,
+        sequence: u64,
+        checkpoint: CheckpointId,
+    ) -> Option<String> {
+        let was_taken = sequence < self.received as u64 || self.overtook.contains(&sequence);
+        self.overtook.push(sequence);
+        if was_taken {
+            return Some(format!("{channel}: place {sequence} was received and then overtook"));
+        }
+        match self.sent.get(sequence as usize) {
+            Some(Carried::Barrier(sent)) if *sent == checkpoint => None,
+            Some(_) | None => Some(format!(
+                "{channel}: place {sequence} does not hold the barrier of {checkpoint}"
+            )),
+        }
+    }
+
     fn receive(&mut self, channel: ChannelId, sequence: u64, what: Carried) -> Option<String> {
+        while self.overtook.contains(&(self.received as u64)) {
+            self.received += 1;
+        }
         let awaited = self.received;
         self.received = sequence as usize + 1;
         if sequence as usize != awaited {
@@ -95,6 +123,28 @@ mod tests {
         ];
         for (expected, events) in table {
             check(&ORACLE, &facts(&trace(events)), expected);
+        }
+    }
+
+    #[test]
+    fn a_barrier_may_overtake_once() {
+        let overtook = |sequence| TraceEvent::Overtook {
+            channel: ChannelId::new(0),
+            attempt: att(1),
+            sequence,
+            checkpoint: chk(1),
+        };
+        let records = Carried::Records(1);
+        let sent = [sent(1, 0, 0, records), sent(1, 0, 1, barrier(1)), sent(1, 0, 2, records)];
+        let rest = [received(1, 0, 0, records), received(1, 0, 2, records)];
+        let table: [(&str, &[TraceEvent]); 4] = [
+            ("", &[overtook(1), rest[0], rest[1]]),
+            ("does not hold the barrier", &[overtook(0)]),
+            ("and then overtook", &[rest[0], received(1, 0, 1, barrier(1)), overtook(1)]),
+            ("not place 2", &[overtook(1), rest[0], received(1, 0, 1, barrier(1))]),
+        ];
+        for (expected, events) in table {
+            check(&ORACLE, &facts(&trace(&[&sent[..], events].concat())), expected);
         }
     }
 

@@ -1,6 +1,7 @@
 //! C2, the border rule of asynchronous barrier snapshotting: a task takes its snapshot only when
 //! the barrier has come on every channel, and where barriers are aligned it processes nothing in
-//! between of a channel that has delivered its barrier.
+//! between of a channel that has delivered its barrier. Where barriers overtake, it takes its
+//! snapshot only when one has come, and acknowledges only when all have.
 //!
 //! The false alarms it avoids: a barrier that is stale, since a newer one or a cancel marker came
 //! before, holds nothing back; a newer barrier, a cancel marker and the coordinator's abort let go
@@ -54,8 +55,17 @@ fn judge(facts: &Facts<'_>) -> Vec<Finding> {
             TraceEvent::Received { channel, attempt, what, .. } => {
                 attempts.at(attempt).receive(facts, channel, what)
             }
+            TraceEvent::Overtook { channel, attempt, checkpoint, .. } => {
+                attempts.at(attempt).receive(facts, channel, Carried::Barrier(checkpoint))
+            }
             TraceEvent::Snapshot { task, attempt, checkpoint, .. } => {
                 attempts.at(attempt).cut(facts, task, checkpoint)
+            }
+            TraceEvent::Acknowledged { task, attempt, checkpoint } => {
+                let owes = attempts.at(attempt).owing(facts, task, checkpoint).next();
+                owes.map(|channel| {
+                    format!("{task} acknowledged {checkpoint} before its barrier came on {channel}")
+                })
             }
             TraceEvent::Aborted { checkpoint, .. } => {
                 attempts.values_mut().for_each(|border| border.let_go(checkpoint));
@@ -111,14 +121,29 @@ impl Border {
         if let Some(earlier) = earlier.filter(|earlier| *earlier >= checkpoint) {
             return Some(format!("{id} took snapshot {checkpoint} after snapshot {earlier}"));
         }
-        let owes = self.channels.iter().enumerate().find(|(place, channel)| {
-            facts.channels[*place].1 == id
-                && !channel.has_ended
-                && !channel.barriers.contains(&checkpoint)
-        });
-        owes.map(|(place, _)| {
-            let channel = ChannelId::new(place as u32);
+        let mut owing = self.owing(facts, id, checkpoint);
+        if facts.mechanism.stores_in_flight() {
+            let channels = facts.channels.iter().filter(|(_, receiver)| *receiver == id).count();
+            let is_early = channels > 0 && owing.count() == channels;
+            return is_early
+                .then(|| format!("{id} took snapshot {checkpoint} before any barrier came"));
+        }
+        owing.next().map(|channel| {
             format!("{id} took snapshot {checkpoint} before the barrier came on {channel}")
+        })
+    }
+
+    /// The channels of a task that have not ended and have not delivered the barrier.
+    fn owing(
+        &self,
+        facts: &Facts<'_>,
+        id: TaskId,
+        checkpoint: CheckpointId,
+    ) -> impl Iterator<Item = ChannelId> {
+        let channels = self.channels.iter().zip(facts.channels).enumerate();
+        channels.filter_map(move |(place, (channel, (_, receiver)))| {
+            let owes = !channel.has_ended && !channel.barriers.contains(&checkpoint);
+            (*receiver == id && owes).then(|| ChannelId::new(place as u32))
         })
     }
 
@@ -171,6 +196,24 @@ mod tests {
         check(&ORACLE, &facts(&trace(&events)), "before the barrier came on c1");
         let end = received(1, 1, 0, Carried::EndOfPartition);
         check(&ORACLE, &facts(&trace(&[&[end], &events[..]].concat())), "");
+    }
+
+    #[test]
+    fn where_barriers_overtake_the_snapshot_needs_one_and_the_acknowledgement_all() {
+        let overtook = TraceEvent::Overtook {
+            channel: ChannelId::new(0),
+            attempt: att(1),
+            sequence: 1,
+            checkpoint: chk(1),
+        };
+        let unaligned = |events: &[TraceEvent], expected| {
+            let trace = trace(events);
+            check(&ORACLE, &Facts { mechanism: Mechanism::Unaligned, ..facts(&trace) }, expected);
+        };
+        unaligned(&[overtook, snapshot(1, 2, 1), received(1, 0, 0, RECORDS)], "");
+        unaligned(&[snapshot(1, 2, 1)], "before any barrier came");
+        let early = [overtook, snapshot(1, 2, 1), acknowledged(1, 2, 1)];
+        unaligned(&early, "t2 acknowledged chk-1 before its barrier came on c1");
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod by_attempt;
 mod c01_channel_order;
 mod c02_border;
 mod c03_consistent_cut;
+mod c03_in_flight;
 mod c07_recovery;
 mod c10_output;
 mod c10_state;
@@ -50,6 +51,7 @@ pub const ORACLES: &[Oracle] = &[
     c01_channel_order::ORACLE,
     c02_border::ORACLE,
     c03_consistent_cut::ORACLE,
+    c03_in_flight::ORACLE,
     durable_before_ack::ORACLE,
     c07_recovery::ORACLE,
     c13_two_phase::ORACLE,

@@ -1,6 +1,6 @@
 //! The coordinator in the world: its outputs, its death between any two of them, and its successor.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use cofferdam::coordinator::{self, Coordinator, CoordinatorNote, CoordinatorOutput, Phase};
@@ -159,7 +159,7 @@ impl World {
         let most = self.plan.options.message_delay_us;
         let at = self.now + self.delay(Choice::MessageDelay, subject, most);
         let is_notice = match message {
-            ToTask::Trigger(_) => false,
+            ToTask::Trigger { .. } => false,
             ToTask::Completed(_) | ToTask::Finish(_) | ToTask::Aborted(_) => true,
         };
         if !is_notice || !self.may_disturb() {
@@ -225,6 +225,8 @@ impl World {
                 read: None,
                 reserved: None,
                 applied: Log::new(),
+                cut: None,
+                in_flight: BTreeMap::new(),
                 step_at: None,
                 busy_until: Instant::ZERO,
                 is_finished: false,
@@ -233,6 +235,9 @@ impl World {
                 last_external: Instant::ZERO,
             })
             .collect();
+        if let Some(restore) = self.control.restore.clone() {
+            self.refill(attempt, &restore);
+        }
         for task in plan.job.graph().tasks() {
             let delay = self.delay(Choice::StartDelay, task.get(), plan.options.start_us);
             self.queue.schedule(self.now + delay, Event::Start(task, attempt));

@@ -10,6 +10,7 @@
 
 mod control;
 mod crash;
+mod in_flight;
 mod lineage;
 mod outputs;
 mod steps;
@@ -21,13 +22,13 @@ use std::time::Duration;
 
 use cofferdam::coordinator::{Coordinator, JobError};
 use cofferdam::element::{Batch, Element};
-use cofferdam::id::{AttemptId, ChannelId, TaskId, TransactionId, VertexId};
+use cofferdam::id::{AttemptId, ChannelId, CheckpointId, TaskId, TransactionId, VertexId};
 use cofferdam::job::Job;
 use cofferdam::message::{TaskMessage, ToPeer, ToTask};
 use cofferdam::operator::sink::SinkRequest;
 use cofferdam::operator::source::{ErasedSource, ReadRequest};
 use cofferdam::state::hash::KeyHash;
-use cofferdam::state::snapshot::SourceState;
+use cofferdam::state::snapshot::{InFlight, SourceState};
 use cofferdam::storage::{CheckpointMetadata, StoreKey, StoreReply};
 use cofferdam::task::Task;
 use cofferdam::time::Instant;
@@ -44,6 +45,7 @@ use crate::options::Options;
 use crate::queue::EventQueue;
 use crate::store::Store;
 
+use in_flight::Shadow;
 pub use lineage::Applied;
 pub(crate) use lineage::{cell_hash, hash_bytes, mix};
 
@@ -79,8 +81,8 @@ pub struct World {
     store: Store,
     external: External,
     interposer: Interposer,
-    /// What keyed state held of whom at each snapshot, by the key of the task's part.
-    shadows: BTreeMap<StoreKey, Log<Applied>>,
+    /// What each snapshot held of whom, by the key of the task's part.
+    shadows: BTreeMap<StoreKey, Shadow>,
     /// Where the rows of each portion come from that write-ahead sinks keep in their tasks' state.
     logged: BTreeMap<TransactionId, Log<Origin>>,
     /// Faults that have not struck, by their place in the plan.
@@ -124,6 +126,10 @@ struct Slot {
     /// Records that were read and wait for their positions to be reserved.
     reserved: Option<(Batch, Origins)>,
     applied: Log<Applied>,
+    /// The last cut, with what keyed state held then, where snapshots hold records in flight.
+    cut: Option<(CheckpointId, Log<Applied>)>,
+    /// The origins of the records in flight that may become part of a snapshot.
+    in_flight: BTreeMap<CheckpointId, InFlight<Origin>>,
     step_at: Option<Instant>,
     /// The end of the last step.
     busy_until: Instant,
@@ -170,6 +176,7 @@ enum Event {
     Alarm(TaskId, AttemptId),
     Report(TaskMessage),
     Timer(u64),
+    TaskTimer(TaskId, AttemptId),
     Write { writer: Writer, key: StoreKey, bytes: Arc<[u8]>, number: u64 },
     Written { writer: Writer, reply: StoreReply },
     External { task: TaskId, attempt: AttemptId, request: SinkRequest },
@@ -347,6 +354,10 @@ impl World {
                 if life == self.control.life {
                     self.with_coordinator(|machine, now| machine.handle_time(now));
                 }
+            }
+            Event::TaskTimer(task, attempt) => {
+                let now = self.now;
+                self.with_task(task, attempt, |task| task.handle_time(now));
             }
             Event::Write { writer, key, bytes, number } => self.write(writer, key, bytes, number),
             Event::Written { writer, reply } => self.written(writer, reply),

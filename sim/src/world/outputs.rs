@@ -10,10 +10,12 @@ use cofferdam::id::{AttemptId, ChannelId, OutletIndex, TaskId, TransactionId};
 use cofferdam::message::{FromTask, TaskError, TaskMessage, ToPeer};
 use cofferdam::operator::sink::{SinkMachine, SinkReply, SinkRequest};
 use cofferdam::state::codec::{self, Kind};
+use cofferdam::state::snapshot::InFlight;
 use cofferdam::storage::{StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue};
 use cofferdam::task::{Task, TaskOutput};
 use cofferdam::trace::{Disturbance, Origin, TraceEvent};
 
+use super::in_flight::Shadow;
 use super::lineage::{Lineage, open_rows};
 use super::steps::digest;
 use super::{Event, Life, World, Writer};
@@ -108,12 +110,24 @@ impl World {
     /// snapshot that is to be stored, if they are known.
     fn pass_on(
         &mut self,
-        task: &Task,
+        task: &mut Task,
         output: TaskOutput,
         bytes: Option<Arc<[u8]>>,
         lineage: &mut Lineage,
     ) -> ControlFlow<()> {
         match output {
+            TaskOutput::Send(outlet, Element::Barrier(barrier)) => {
+                self.send_barrier(task, outlet, barrier);
+            }
+            TaskOutput::Cut(checkpoint) => self.note_cut(task, checkpoint),
+            TaskOutput::Hurry(outlet, checkpoint) => self.hurry(task, outlet, checkpoint),
+            TaskOutput::Overtake(channel, checkpoint) => {
+                self.take_barrier(task, channel, checkpoint);
+            }
+            TaskOutput::WaitUntil(at) => {
+                let event = Event::TaskTimer(task.id(), task.attempt());
+                self.queue.schedule(at.max(self.now), event);
+            }
             TaskOutput::Send(outlet, element) => self.send(task, outlet, element, lineage),
             TaskOutput::Block(_) => {}
             TaskOutput::Unblock(_) => self.wake(task.id(), task.attempt(), self.now),
@@ -152,6 +166,9 @@ impl World {
             | Element::EndOfPartition => Origins::new(),
         };
         let channel = plan.job.graph().outputs(task.id())[outlet.index()];
+        if let Element::Batch(records) = &element {
+            self.note_emitted(channel, task.attempt(), records);
+        }
         let Some(slot) = self.slot_mut(task.id(), task.attempt()) else { return };
         if !slot.waiting.is_empty() {
             slot.waiting.push_back((channel, element, origins));
@@ -248,11 +265,13 @@ impl World {
         };
         let (id, attempt) = (task.id(), task.attempt());
         let state = snapshot.to_state();
-        let digest = digest(&state);
-        self.record(TraceEvent::Snapshot { task: id, attempt, checkpoint: *checkpoint, digest });
-        if let Some(slot) = self.slot_mut(id, attempt) {
-            let shadow = slot.applied.clone();
+        if let Some(shadow) = self.shadow_of_cut(id, attempt, *checkpoint) {
             self.shadows.insert(*key, shadow);
+        } else if let Some(slot) = self.slot_mut(id, attempt) {
+            let applied = slot.applied.clone();
+            self.shadows.insert(*key, Shadow { applied, in_flight: InFlight::default() });
+            let (digest, checkpoint) = (digest(&state), *checkpoint);
+            self.record(TraceEvent::Snapshot { task: id, attempt, checkpoint, digest });
         }
         self.plan.variant.is_none().then(|| codec::seal(Kind::State, &state).into())
     }
@@ -260,6 +279,9 @@ impl World {
     fn ask_store(&mut self, task: &Task, request: StoreRequest, bytes: Option<Arc<[u8]>>) {
         match request {
             StoreRequest::Put { key, value } => {
+                if let StoreValue::State(snapshot) = &value {
+                    self.note_in_flight(task, snapshot);
+                }
                 let writer = Writer::Task(task.id(), task.attempt());
                 self.put(writer, key, bytes.unwrap_or_else(|| value.encode().into()));
             }

@@ -1,6 +1,6 @@
 //! Stepping a task: which of its inputs it takes next, and one call of its machine for each record.
 
-use cofferdam::element::{Batch, Element};
+use cofferdam::element::{Barrier, Batch, Element};
 use cofferdam::guarantee::Mechanism;
 use cofferdam::id::{AttemptId, ChannelIndex, TaskId};
 use cofferdam::job::TaskStart;
@@ -17,6 +17,7 @@ use smallvec::SmallVec;
 use super::lineage::{self, Lineage};
 use super::{Life, Slot, World};
 use crate::decide::Choice;
+use crate::interpose::Variant;
 use crate::link::{InFlight, Origins, carried};
 
 /// One of the things a task could do next.
@@ -35,6 +36,10 @@ impl World {
         }
         slot.step_at = None;
         self.deliver_waiting(id, attempt);
+        if self.interposer.is(Variant::RecordBeforeBarrier) {
+            self.take_first(id, attempt);
+        }
+        self.take_notices(id, attempt);
         let Some(slot) = self.slot_mut(id, attempt) else { return };
         let (ready, next) = slot.ready(now);
         if ready.is_empty() {
@@ -63,11 +68,27 @@ impl World {
         while let Some(slot) = self.slot_mut(id, attempt)
             && let Some((channel, element, origins)) = slot.waiting.pop_front()
         {
+            let barrier = element.barrier();
             if let Some((element, origins)) = self.push(channel, attempt, element, origins) {
                 let slot = self.slot_mut(id, attempt).expect("a push changes other tasks only");
                 slot.waiting.push_front((channel, element, origins));
                 return;
             }
+            if let Some(Barrier { checkpoint, .. }) = barrier {
+                let outlet = self.plan.job.graph().channels()[channel.index()].outlet;
+                self.with_task(id, attempt, |task| {
+                    task.handle_barrier_sent(outlet, checkpoint, Vec::new());
+                });
+            }
+        }
+    }
+
+    /// Takes an element before the barriers that overtake are heeded.
+    fn take_first(&mut self, id: TaskId, attempt: AttemptId) {
+        let now = self.now;
+        let ready = self.slot_mut(id, attempt).map(|slot| slot.ready(now).0);
+        if let Some(Ready::Channel(channel)) = ready.and_then(|ready| ready.first().copied()) {
+            self.take_element(id, attempt, channel);
         }
     }
 
@@ -86,6 +107,7 @@ impl World {
         {
             match element {
                 Element::Batch(records) => {
+                    self.note_recorded(id, attempt, channel, &origins);
                     self.process(id, attempt, records, &origins, lineage::handle_on(channel));
                 }
                 element @ (Element::Watermark(_)
@@ -229,9 +251,9 @@ impl World {
         };
         let restored = restored.map(|(checkpoint, key)| {
             let digest = digest(&task.capture(checkpoint).to_state());
-            let applied = self.shadows.get(&key).cloned().unwrap_or_default();
+            let shadow = self.shadows.get(&key).cloned().unwrap_or_default();
             let slot = self.slot_mut(id, attempt).expect("it was there a moment ago");
-            slot.applied = applied;
+            slot.applied = shadow.applied;
             (checkpoint, digest)
         });
         self.record(TraceEvent::Started { task: id, attempt, restored });
@@ -246,11 +268,16 @@ impl Slot {
     /// What the task could do now, and if there is nothing, when there may be something.
     fn ready(&self, now: Instant) -> (SmallVec<[Ready; 8]>, Option<Instant>) {
         let Life::Live(task) = &self.life else { return (SmallVec::new(), None) };
-        if !self.waiting.is_empty() || !task.accepts_elements() {
+        if !task.accepts_elements() {
             return (SmallVec::new(), None);
         }
+        let announces = task.wants_announcements();
+        let notices = self.inputs.iter().filter_map(|link| link.next_notice_arrival(announces));
+        let mut next = notices.min();
+        if !self.waiting.is_empty() {
+            return (SmallVec::new(), next);
+        }
         let mut ready = SmallVec::new();
-        let mut next = None;
         for (position, link) in self.inputs.iter().enumerate() {
             let channel = ChannelIndex::new(position as u32);
             let Some(arrival) = link.next_arrival().filter(|_| !task.is_blocked(channel)) else {

@@ -1,0 +1,136 @@
+//! The part of a task that cuts its channels: which records in flight belong to a snapshot that it
+//! has taken, and when that snapshot is whole.
+
+use std::collections::BTreeSet;
+
+use super::{Phase, Task, TaskOutput};
+use crate::element::{Barrier, Batch};
+use crate::guarantee::Mechanism;
+use crate::id::{ChannelIndex, CheckpointId, OutletIndex};
+use crate::state::snapshot::TaskSnapshot;
+use crate::storage::{StoreKey, StoreRequest, StoreValue};
+use crate::time::Instant;
+
+/// A snapshot that was taken and is not whole. A newer one takes its place: only one is recorded at
+/// a time (rule 24).
+#[derive(Clone, Debug)]
+pub(super) struct Capture {
+    snapshot: TaskSnapshot,
+    /// Some channel has not delivered its barrier.
+    awaits_inputs: bool,
+    /// Where the barrier was sent and the driver has not said what it overtook.
+    unsent: BTreeSet<OutletIndex>,
+    /// When barriers that still wait for room begin to overtake (rule 37).
+    hurry_at: Instant,
+}
+
+impl Capture {
+    pub(super) fn new(
+        snapshot: TaskSnapshot,
+        unsent: BTreeSet<OutletIndex>,
+        hurry_at: Instant,
+    ) -> Self {
+        Self { snapshot, awaits_inputs: true, unsent, hurry_at }
+    }
+
+    /// Records of an input, behind those that were recorded before.
+    pub(super) fn record(
+        &mut self,
+        channel: ChannelIndex,
+        records: impl IntoIterator<Item = Batch>,
+    ) {
+        let mut records = records.into_iter().peekable();
+        if records.peek().is_some() {
+            self.snapshot.in_flight.inputs.entry(channel).or_default().extend(records);
+        }
+    }
+}
+
+impl Task {
+    /// A barrier has come ahead of its turn. `overtaken` are copies, the oldest first, of the
+    /// records that were sent before it and stay in the channel.
+    ///
+    /// # Panics
+    /// If the channel has ended: the driver broke the contract.
+    pub fn handle_overtaking(
+        &mut self,
+        channel: ChannelIndex,
+        barrier: Barrier,
+        overtaken: Vec<Batch>,
+    ) {
+        if matches!(self.phase, Phase::Failed | Phase::Finished) {
+            return;
+        }
+        self.triggered.insert(barrier.checkpoint, barrier.triggered_at);
+        self.handler.handle_barrier(channel, barrier, &mut self.actions);
+        self.act(overtaken);
+    }
+
+    /// A barrier has come to the end of a channel's queue and waits for its turn.
+    ///
+    /// # Panics
+    /// As [`Task::handle_overtaking`].
+    pub fn handle_announcement(&mut self, channel: ChannelIndex, barrier: Barrier) {
+        if matches!(self.phase, Phase::Failed | Phase::Finished) {
+            return;
+        }
+        let deadline = barrier.triggered_at + self.alignment_timeout;
+        self.triggered.insert(barrier.checkpoint, barrier.triggered_at);
+        let checkpoint = barrier.checkpoint;
+        self.handler.handle_announcement(channel, checkpoint, deadline, &mut self.actions);
+        self.act(Vec::new());
+        self.outputs.extend(self.handler.deadline().map(TaskOutput::WaitUntil));
+    }
+
+    /// A barrier that this task sent has entered its channel, ahead of these records that the task
+    /// has emitted and that still wait for room.
+    pub fn handle_barrier_sent(
+        &mut self,
+        outlet: OutletIndex,
+        checkpoint: CheckpointId,
+        overtaken: Vec<Batch>,
+    ) {
+        let of_checkpoint = |capture: &&mut Capture| capture.snapshot.checkpoint == checkpoint;
+        let Some(capture) = self.capture.as_mut().filter(of_checkpoint) else { return };
+        if capture.unsent.remove(&outlet) && !overtaken.is_empty() {
+            capture.snapshot.in_flight.outputs.insert(outlet, overtaken);
+        }
+        self.store_if_whole();
+    }
+
+    /// A time that the task waited for has come.
+    pub fn handle_time(&mut self, now: Instant) {
+        if let Some(capture) = self.capture.as_ref().filter(|capture| capture.hurry_at <= now) {
+            let checkpoint = capture.snapshot.checkpoint;
+            let hurry = |outlet: &OutletIndex| TaskOutput::Hurry(*outlet, checkpoint);
+            self.outputs.extend(capture.unsent.iter().map(hurry));
+        }
+        self.handler.handle_time(now, &mut self.actions);
+        self.act(Vec::new());
+    }
+
+    /// Every channel has given its part of the snapshot.
+    pub(super) fn complete_inputs(&mut self, checkpoint: CheckpointId) {
+        let of_checkpoint = |capture: &&mut Capture| capture.snapshot.checkpoint == checkpoint;
+        let Some(capture) = self.capture.as_mut().filter(of_checkpoint) else { return };
+        capture.awaits_inputs = false;
+        if self.mechanism == Mechanism::AlignedTimeout && !capture.unsent.is_empty() {
+            self.outputs.push_back(TaskOutput::WaitUntil(capture.hurry_at));
+        }
+        self.store_if_whole();
+    }
+
+    pub(super) fn drop_capture(&mut self, checkpoint: CheckpointId) {
+        self.capture = self.capture.take().filter(|c| c.snapshot.checkpoint != checkpoint);
+    }
+
+    fn store_if_whole(&mut self) {
+        let is_whole = |capture: &mut Capture| !capture.awaits_inputs && capture.unsent.is_empty();
+        let Some(Capture { snapshot, .. }) = self.capture.take_if(is_whole) else { return };
+        let (task, attempt) = (self.subtask.task, self.subtask.attempt);
+        self.outputs.push_back(TaskOutput::Store(StoreRequest::Put {
+            key: StoreKey::State { checkpoint: snapshot.checkpoint, attempt, task },
+            value: StoreValue::State(Box::new(snapshot)),
+        }));
+    }
+}
