@@ -2,8 +2,8 @@
 //! link.
 //!
 //! Records are followed from the sources to the sinks, vertex by vertex. At each it is asked how
-//! they come in, relative to the cut that a checkpoint makes there ([`Arrival`]); from that and from
-//! what the operators declare follow the level of the vertex's state, how records leave, and at a
+//! they come in, relative to the cut that a checkpoint makes there ([`Arrival`]); from that and
+//! from what the operators declare follow the level of the vertex's state, how records leave, and at a
 //! sink the level of the output.
 
 use std::sync::Arc;
@@ -304,8 +304,8 @@ fn sink_level(contract: SinkContract, passed: Passed) -> (Option<Level>, &'stati
         ),
         SinkContract::Idempotent if arrival == Arrival::Unrestored => (
             Some(Level::AtLeastOnce),
-            "is idempotent: each of its rows is there, but a replay can put an old one in the place \
-             of a newer one",
+            "is idempotent: each of its rows is there, but a replay can put an old one in the \
+             place of a newer one",
         ),
         SinkContract::Idempotent if varies && arrival != Arrival::OnceOrNot => (
             Some(Level::AtLeastOnce),
