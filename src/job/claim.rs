@@ -3,8 +3,8 @@
 //!
 //! Records are followed from the sources to the sinks, vertex by vertex. At each it is asked how
 //! they come in, relative to the cut that a checkpoint makes there ([`Arrival`]); from that and
-//! from what the operators declare follow the level of the vertex's state, how records leave, and at a
-//! sink the level of the output.
+//! from what the operators declare follow the level of the vertex's state, how records leave, and
+//! at a sink the level of the output.
 
 use std::sync::Arc;
 
