@@ -2,8 +2,8 @@
 //! in a few bytes a tree, however large it grows (rule 82; Storm's acker).
 //!
 //! Every batch that travels is an edge with a number of its own. Who has handled a batch says the
-//! XOR of the batch's number and of the numbers of what came of it. Over a whole tree each number is
-//! then said twice, by who sent it and by who handled it, so the XOR of all that was said is zero:
+//! XOR of the batch's number and of the numbers of what came of it. Over a whole tree each number
+//! is then said twice, by who sent it and by who handled it, so the XOR of all is zero:
 //! in whichever order it was said, and not before the last word. A word that is lost or said twice
 //! leaves the tree open, and it times out.
 //!
@@ -66,8 +66,8 @@ impl Acker {
     }
 }
 
-/// Numbers for the edges that one task sends in one attempt: each is another, none is zero, and they
-/// look drawn at random, since the XOR of a few that follow each other would soon be zero.
+/// Numbers for the edges that one task sends in one attempt: each is another, none is zero, and
+/// they look drawn at random, since the XOR of a few that follow each other would soon be zero.
 #[derive(Clone, Debug)]
 pub struct EdgeIds(u64);
 

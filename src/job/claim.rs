@@ -319,8 +319,8 @@ fn sink_level(
         ),
         SinkContract::Idempotent if arrival == Arrival::Unrestored => (
             Some(Level::AtLeastOnce),
-            "is idempotent: each of its rows is there, but a replay can put an old one in the place \
-             of a newer one",
+            "is idempotent: each of its rows is there, but a replay can put an old one in the \
+             place of a newer one",
         ),
         SinkContract::Idempotent if varies && arrival != Arrival::OnceOrNot => (
             Some(Level::AtLeastOnce),

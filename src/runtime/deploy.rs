@@ -83,8 +83,8 @@ pub(super) fn reserved(job: &Job, store: &dyn CheckpointStore) -> Result<Vec<Tas
     Ok(starts)
 }
 
-/// The worker of every task: subtask i of every vertex is hosted by worker i modulo their number, so
-/// that forward edges stay inside a worker.
+/// The worker of every task: subtask i of every vertex is hosted by worker i modulo their number,
+/// so that forward edges stay inside a worker.
 pub(super) fn homes(graph: &PhysicalGraph, workers: usize) -> Vec<usize> {
     graph.tasks().map(|task| graph.place_of(task).1.index() % workers).collect()
 }

@@ -173,8 +173,8 @@ impl World {
         }
     }
 
-    /// When a message comes to a task that would come at `at`: never, later, or twice, if faults may
-    /// still happen.
+    /// When a message comes to a task that would come at `at`: never, later, or twice, if
+    /// faults may still happen.
     pub(super) fn fates(&mut self, task: TaskId, at: Instant) -> SmallVec<[Instant; 2]> {
         if !self.may_disturb() {
             return smallvec![at];
