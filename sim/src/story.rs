@@ -1,8 +1,8 @@
 //! A trace as people read it: one line an event, with the names of tasks and channels.
 
 use cofferdam::graph::PhysicalGraph;
-use cofferdam::id::{ChannelId, CheckpointId, TaskId};
-use cofferdam::trace::{TraceEvent, Traced};
+use cofferdam::id::{ChannelId, CheckpointId, TaskId, TransactionId};
+use cofferdam::trace::{TraceEvent, Traced, Window};
 
 /// The event in one line.
 pub fn line(traced: &Traced, graph: &PhysicalGraph) -> String {
@@ -22,12 +22,8 @@ fn words(event: &TraceEvent, graph: &PhysicalGraph) -> String {
         TraceEvent::Started { task, restored: None, .. } => {
             format!("{} starts with empty state", name(task))
         }
-        TraceEvent::Crashed { task, window, .. } => {
-            format!("{} dies ({})", name(task), word(window))
-        }
-        TraceEvent::CoordinatorCrashed { window } => {
-            format!("the coordinator dies ({})", word(window))
-        }
+        TraceEvent::Crashed { task, window, .. } => dies(&name(task), window),
+        TraceEvent::CoordinatorCrashed { window } => dies("the coordinator", window),
         TraceEvent::CoordinatorStarted => "a coordinator reads the store".to_owned(),
         TraceEvent::Cancelled { attempt } => format!("attempt {} is stopped", attempt.get()),
         TraceEvent::Sent { channel, sequence, what, .. } => {
@@ -57,10 +53,7 @@ fn words(event: &TraceEvent, graph: &PhysicalGraph) -> String {
         TraceEvent::Triggered { checkpoint } => format!("{checkpoint} is triggered"),
         TraceEvent::Completed { checkpoint, .. } => format!("{checkpoint} is complete"),
         TraceEvent::Aborted { checkpoint, reason } => format!("{checkpoint} is aborted: {reason}"),
-        TraceEvent::Written { task, transaction, rows, .. } => {
-            let within = transaction.map(|id| format!(" in transaction {id}")).unwrap_or_default();
-            format!("{} writes {}{within}", name(task), count(rows, "row"))
-        }
+        TraceEvent::Written { task, transaction: to, rows, .. } => writes(&name(task), rows, to),
         TraceEvent::Prepared { transaction, checkpoint } => {
             format!("transaction {transaction} is prepared for {checkpoint}")
         }
@@ -68,8 +61,8 @@ fn words(event: &TraceEvent, graph: &PhysicalGraph) -> String {
             let again = if again { " again, which changes nothing" } else { "" };
             format!("transaction {transaction} is committed{again}")
         }
-        TraceEvent::RolledBack { transaction, .. } => {
-            format!("transaction {transaction} is rolled back")
+        TraceEvent::RolledBack { transaction: id, .. } => {
+            format!("transaction {id} is rolled back")
         }
         TraceEvent::Logged { task, rows, .. } => {
             format!("{} logs {}", name(task), count(rows, "row"))
@@ -84,6 +77,15 @@ fn words(event: &TraceEvent, graph: &PhysicalGraph) -> String {
         TraceEvent::Finished => "the job is finished".to_owned(),
         TraceEvent::Failed => "the job has failed".to_owned(),
     }
+}
+
+fn dies(who: &str, window: Window) -> String {
+    format!("{who} dies ({})", word(window))
+}
+
+fn writes(who: &str, rows: u32, transaction: Option<TransactionId>) -> String {
+    let within = transaction.map(|id| format!(" in transaction {id}")).unwrap_or_default();
+    format!("{who} writes {}{within}", count(rows, "row"))
 }
 
 fn in_flight(ends: &str, checkpoint: CheckpointId, is_output: bool, records: u64) -> String {

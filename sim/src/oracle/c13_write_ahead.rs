@@ -166,13 +166,16 @@ mod tests {
             ((6, 8), "portion v1-0-1-1 was sent before portion v1-0-1-0"),
             ((6, 7), "marked and never sent"),
             ((1, 6), "sent and never logged"),
-            ((3, 4), "after the snapshot of chk-2"),
+            ((3, 4), "before a checkpoint that covers it"),
         ];
         for ((left, right), expected) in table {
             let mut events = story();
             events.swap(left, right);
             check(&ORACLE, &facts(&trace(&events)), expected);
         }
+        let mut events = story();
+        events.insert(5, logged(1, 1));
+        check(&ORACLE, &facts(&trace(&events)), "after the snapshot of chk-2");
         let mut events = story();
         events.truncate(8);
         check(&ORACLE, &facts(&trace(&events)), "portion v1-0-1-1 was never sent");

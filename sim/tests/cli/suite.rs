@@ -35,7 +35,6 @@ fn a_refuted_claim_ends_with_the_command_that_shows_it() {
 fn a_combination_that_can_not_be_is_refused_with_the_reason() {
     let suite = ["suite", "--guarantee", "at-least-once", "--mechanism", "acks"];
     cofferdam(&with(&suite, &["--sink", "two-phase"])).refuses(&["--sink two-phase", "acks"]);
-    cofferdam(&with(&suite, &["--sink", "two-phase", "--sink", "two-phase"])).exits(4);
 }
 
 #[test]
