@@ -8,7 +8,7 @@
 //!   +----------------------------+-------------------------------------+
 //! ```
 //! Where records are acknowledged, a read that is not acknowledged in time is asked for again, and
-//! how far everything is acknowledged is made durable meanwhile (the buffer in `operator::unacknowledged`).
+//! how far everything is acknowledged is made durable meanwhile (see `operator::unacknowledged`).
 //!
 //! Invariant: the cursor of a split moves exactly when the records before it are emitted, in one
 //! step that no barrier can come between (rule 77).
