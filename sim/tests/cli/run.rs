@@ -10,6 +10,12 @@ use serde_json::Value;
 
 use crate::support::{Folder, cofferdam, command, lines_below, wait_until, with, words};
 
+/// The words of a run that takes a checkpoint as often as it can.
+fn often<'a>(input: &'a str, output: &'a str) -> Vec<&'a str> {
+    let run = ["run", "wordcount", "--input", input, "--output", output];
+    with(&run, &["--checkpoint-interval", "20ms"])
+}
+
 #[test]
 fn a_run_says_what_it_did_and_a_second_one_does_nothing() {
     let folder = Folder::new("run");
@@ -280,8 +286,7 @@ fn an_input_that_changed_since_the_first_start_is_refused() {
     let folder = Folder::new("changed");
     let text = words(300);
     let (input, output) = (folder.file("in.txt", &text), folder.path("out"));
-    let run = ["run", "wordcount", "--input", &input, "--output", &output];
-    let run = with(&run, &["--checkpoint-interval", "20ms"]);
+    let run = often(&input, &output);
     let mut child = start_slowly(&run, &Path::new(&output).join(".checkpoints"), "chk-");
     child.kill().unwrap();
     child.wait().unwrap();
@@ -399,16 +404,7 @@ fn a_killed_run_goes_on_as_its_guarantee_says() {
 fn two_runs_do_not_share_checkpoints() {
     let folder = Folder::new("shared");
     let (input, output) = (folder.file("in.txt", words(2000)), folder.path("out"));
-    let run = [
-        "run",
-        "wordcount",
-        "--input",
-        &input,
-        "--output",
-        &output,
-        "--checkpoint-interval",
-        "20ms",
-    ];
+    let run = often(&input, &output);
     let mut first = start_slowly(&run, &Path::new(&output).join(".checkpoints"), "chk-");
     cofferdam(&run).refuses(&["another run", ".checkpoints"]);
     first.kill().unwrap();
@@ -421,16 +417,7 @@ fn two_runs_do_not_share_checkpoints() {
 fn an_interrupted_run_says_how_to_go_on() {
     let folder = Folder::new("interrupted");
     let (input, output) = (folder.file("in.txt", words(2000)), folder.path("out"));
-    let run = [
-        "run",
-        "wordcount",
-        "--input",
-        &input,
-        "--output",
-        &output,
-        "--checkpoint-interval",
-        "20ms",
-    ];
+    let run = often(&input, &output);
     let first = start_slowly(&run, &Path::new(&output).join(".checkpoints"), "chk-");
     let signalled = Command::new("kill").args(["-INT", &first.id().to_string()]).status().unwrap();
     assert!(signalled.success());

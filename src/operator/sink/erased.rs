@@ -14,7 +14,9 @@ pub trait ErasedSink: Send {
     /// What the sink promises.
     fn contract(&self) -> SinkContract;
     /// As [`Sink::key_of`], of the record at `position`; empty for a sink that does not upsert.
-    fn key_of(&self, records: &Batch, position: usize) -> Vec<u8>;
+    fn key_of(&self, _records: &Batch, _position: usize) -> Vec<u8> {
+        Vec::new()
+    }
     /// Whether it is a [`Sink`].
     fn is_direct(&self) -> bool {
         false
@@ -113,10 +115,6 @@ impl<S: TransactionalSink> ErasedSink for Transactional<S> {
         SinkContract::TwoPhase
     }
 
-    fn key_of(&self, _records: &Batch, _position: usize) -> Vec<u8> {
-        Vec::new()
-    }
-
     fn decode(&self, rows: &[Vec<u8>]) -> Result<Batch, DecodeError> {
         decode::<S::Record>(rows)
     }
@@ -163,10 +161,6 @@ pub(crate) struct Logged<S>(pub(crate) S);
 impl<S: WriteAheadSink> ErasedSink for Logged<S> {
     fn contract(&self) -> SinkContract {
         SinkContract::WriteAhead
-    }
-
-    fn key_of(&self, _records: &Batch, _position: usize) -> Vec<u8> {
-        Vec::new()
     }
 
     fn resends_idempotently(&self) -> bool {
