@@ -4,12 +4,12 @@
 //! subtask.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use cofferdam::guarantee::SinkContract;
 use cofferdam::id::{AttemptId, SubtaskIndex, TransactionId, VertexId};
 use cofferdam::operator::sink::ErasedSink;
 use cofferdam::trace::Origin;
+use smallvec::SmallVec;
 
 use crate::interpose::Variant;
 use crate::log::Log;
@@ -22,10 +22,13 @@ pub struct Row {
     /// The attempt that wrote it.
     pub attempt: AttemptId,
     /// The row in the checkpoint encoding.
-    pub bytes: Arc<[u8]>,
+    pub bytes: RowBytes,
     /// The row's key, where rows replace each other.
-    pub key: Option<Arc<[u8]>>,
+    pub key: Option<RowBytes>,
 }
+
+/// Encoded rows and keys, which are short nearly always: most of them need no memory of their own.
+pub type RowBytes = SmallVec<[u8; 24]>;
 
 /// All external systems of a job.
 #[derive(Clone, Debug)]

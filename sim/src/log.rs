@@ -43,6 +43,14 @@ impl<T: Clone> Log<T> {
         self.tail.truncate(len - self.chunks.len() * CHUNK);
     }
 
+    /// All items, copied.
+    pub fn to_vec(&self) -> Vec<T> {
+        let mut items = Vec::with_capacity(self.len());
+        self.chunks.iter().for_each(|chunk| items.extend_from_slice(chunk));
+        items.extend_from_slice(&self.tail);
+        items
+    }
+
     /// The items in order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.chunks.iter().flat_map(|chunk| chunk.iter()).chain(&self.tail)
@@ -79,6 +87,7 @@ mod tests {
         copy.truncate(70);
         copy.push(-1);
         assert!(log.iter().copied().eq(0..=200));
+        assert_eq!(log.to_vec(), (0..=200).collect::<Vec<_>>());
         assert!(copy.iter().copied().eq((0..70).chain([-1])));
         copy.truncate(0);
         assert!(copy.is_empty() && log.len() == 201);

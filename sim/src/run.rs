@@ -290,14 +290,14 @@ impl Run {
         let sinks = Sinks::of(world, job, state, &of_attempts);
         let channels = job.graph().channels().iter().map(|c| (c.from, c.to));
         let operators = job.graph().vertex_ids().flat_map(|vertex| job.operators(vertex));
-        let trace: Vec<Traced> = world.trace().iter().copied().collect();
-        let is_control = |traced: &Traced| {
+        let trace = world.trace().to_vec();
+        let is_control = |traced: &&Traced| {
             !matches!(
                 traced.event,
                 TraceEvent::Sent { .. } | TraceEvent::Received { .. } | TraceEvent::Emitted { .. }
             )
         };
-        let control = trace.iter().copied().filter(is_control).collect::<Vec<Traced>>();
+        let control: Vec<Traced> = trace.iter().filter(is_control).copied().collect();
         let failure = match world.ending() {
             Some(Ending::Failed(error)) => Some(error.to_string()),
             Some(Ending::Finished | Ending::Stuck) | None => None,

@@ -296,7 +296,7 @@ impl Case {
             Some(Ending::Failed(error)) => Some(error.to_string()),
             Some(Ending::Finished | Ending::Stuck) | None => None,
         };
-        let trace: Vec<Traced> = world.trace().iter().copied().collect();
+        let trace: Vec<Traced> = world.trace().to_vec();
         judge(&Facts {
             trace: &trace,
             control: &trace,

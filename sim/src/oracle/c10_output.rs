@@ -15,7 +15,7 @@ use cofferdam::guarantee::{Level, SinkContract};
 use cofferdam::id::AttemptId;
 use cofferdam::trace::RecordId;
 
-use super::delivery::{Effect, count, count_rows, distinct};
+use super::delivery::{Effect, are_among, count, count_rows, distinct};
 use super::values::readable;
 use super::{Anomaly, Facts, Finding, Oracle, SinkFacts, Subject};
 
@@ -130,6 +130,9 @@ fn unexplained(sink: &SinkFacts<'_>, claim: Level) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (attempt, rows) in of_attempts {
         let due = sink.expected_of_attempt.get(&attempt).copied().unwrap_or_default();
+        if are_among(&rows, due) {
+            continue;
+        }
         let due = count_rows(due.iter().map(Vec::as_slice));
         for (row, often) in count_rows(rows.into_iter()) {
             let expected = due.get(row).copied().unwrap_or_default();

@@ -1,11 +1,11 @@
 //! Counting identities: what both halves of C10 have in common.
 
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hasher};
 
 use cofferdam::trace::RecordId;
 
 use super::RowFact;
+use crate::world::hash_bytes;
 
 /// One effect of a source record, with what tells it from the record's other effects.
 pub(super) type Effect = (RecordId, [u64; 2]);
@@ -46,14 +46,27 @@ pub(super) fn distinct(counts: &[Count], record: RecordId) -> u32 {
 /// Whether there are the same rows on both sides, in whatever order. Sums of hashes tell: that is
 /// much faster than to sort and compare them, and 64 bits do not agree by chance.
 pub(super) fn are_same_rows(left: &[RowFact<'_>], right: &[Vec<u8>]) -> bool {
-    let hash = |row: &[u8]| {
-        let mut hasher = DefaultHasher::new();
-        hasher.write(row);
-        hasher.finish()
-    };
     left.len() == right.len()
         && left.iter().map(|row| hash(row.bytes)).fold(0, u64::wrapping_add)
             == right.iter().map(|row| hash(row)).fold(0, u64::wrapping_add)
+}
+
+/// Whether each row is one of those that are due, and there no less often.
+pub(super) fn are_among(rows: &[&[u8]], due: &[Vec<u8>]) -> bool {
+    // In the order of their hashes, since those are compared at once.
+    let sorted = |rows: &mut dyn Iterator<Item = &[u8]>| {
+        let mut hashes: Vec<u64> = rows.map(hash).collect();
+        hashes.sort_unstable();
+        hashes
+    };
+    let due = sorted(&mut due.iter().map(Vec::as_slice));
+    let mut due = due.into_iter();
+    let rows = sorted(&mut rows.iter().copied());
+    rows.into_iter().all(|row| due.find(|hash| *hash >= row) == Some(row))
+}
+
+fn hash(row: &[u8]) -> u64 {
+    hash_bytes(0, row)
 }
 
 /// How often there is each row.
@@ -69,6 +82,17 @@ pub(super) fn count_rows<'a>(rows: impl Iterator<Item = &'a [u8]>) -> BTreeMap<&
 mod tests {
     use super::super::testing::record;
     use super::*;
+
+    #[test]
+    fn rows_are_among_others_as_often_as_they_are_there() {
+        let due = ["a", "b", "b", "c"].map(|row| row.as_bytes().to_vec());
+        let among = |rows: &[&str]| {
+            let rows: Vec<&[u8]> = rows.iter().map(|row| row.as_bytes()).collect();
+            are_among(&rows, &due)
+        };
+        assert!(among(&[]) && among(&["b", "a", "b"]) && among(&["c", "b", "a", "b"]));
+        assert!(!among(&["a", "a"]) && !among(&["d"]) && !among(&["b", "c", "b", "b"]));
+    }
 
     #[test]
     fn effects_are_counted_by_record() {

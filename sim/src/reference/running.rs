@@ -1,7 +1,6 @@
 //! The reference of the jobs with one running value a key.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use cofferdam::state::codec;
 use serde::Serialize;
@@ -21,7 +20,10 @@ pub(crate) enum Emits {
 /// For each record the keys that it touches, each with what it brings; and the rule by which a
 /// key's value goes on.
 pub(crate) struct RunningReference<K, G, V, R> {
-    records: Vec<Vec<(K, G)>>,
+    /// The different keys, each with its encoding.
+    keys: Vec<(K, Vec<u8>)>,
+    /// For each record the places of its keys.
+    records: Vec<Vec<(usize, G)>>,
     next: fn(Option<&V>, &G) -> V,
     row: fn(&K, &V) -> R,
     emits: Emits,
@@ -74,25 +76,50 @@ impl<G, V: Clone> EntryReference<G, V> {
         next: fn(Option<&V>, &G) -> V,
         emits: Emits,
     ) -> Self {
-        Self { records, next, row: |key, value| Entry::new(key.clone(), value.clone()), emits }
+        Self::new(records, next, |key, value| Entry::new(key.clone(), value.clone()), emits)
     }
 }
 
 impl RunningReference<u64, u64, u64, (u64, u64)> {
     /// The sums of (key, number) pairs.
     pub(crate) fn of_pairs(pairs: impl IntoIterator<Item = (u64, u64)>) -> Self {
-        Self {
-            records: pairs.into_iter().map(|pair| vec![pair]).collect(),
-            next: |so_far, number| so_far.map_or(*number, |sum| sum + number),
-            row: |key, sum| (*key, *sum),
-            emits: Emits::EveryChange,
-        }
+        Self::new(
+            pairs.into_iter().map(|pair| vec![pair]).collect(),
+            |so_far, number| so_far.map_or(*number, |sum| sum + number),
+            |key, sum| (*key, *sum),
+            Emits::EveryChange,
+        )
+    }
+}
+
+impl<K: Ord + Clone + Serialize, G, V, R> RunningReference<K, G, V, R> {
+    fn new(
+        records: Vec<Vec<(K, G)>>,
+        next: fn(Option<&V>, &G) -> V,
+        row: fn(&K, &V) -> R,
+        emits: Emits,
+    ) -> Self {
+        let mut keys: Vec<(K, Vec<u8>)> = Vec::new();
+        let mut places: BTreeMap<K, usize> = BTreeMap::new();
+        let mut place_of = |key: K| match places.get(&key) {
+            Some(place) => *place,
+            None => {
+                keys.push((key.clone(), codec::encode(&key)));
+                places.insert(key, keys.len() - 1);
+                keys.len() - 1
+            }
+        };
+        let mut place_all = |record: Vec<(K, G)>| {
+            record.into_iter().map(|(key, given)| (place_of(key), given)).collect()
+        };
+        let records = records.into_iter().map(&mut place_all).collect();
+        Self { keys, records, next, row, emits }
     }
 }
 
 impl<K, G, V, R> Reference for RunningReference<K, G, V, R>
 where
-    K: Ord + Clone + Serialize + fmt::Debug + Send + Sync,
+    K: Send + Sync,
     G: Send + Sync,
     V: Serialize,
     R: Serialize,
@@ -116,10 +143,11 @@ where
     }
 
     fn cell(&self, _uid: &str, key: &[u8], applied: &[RecordId]) -> Option<Vec<u8>> {
+        let place = self.keys.iter().position(|(_, encoded)| encoded == key)?;
         let mut value = None;
         for record in applied {
             let brought = &self.records[record.offset as usize];
-            let (_, given) = brought.iter().find(|(own, _)| codec::encode(own) == key)?;
+            let (_, given) = brought.iter().find(|(own, _)| *own == place)?;
             value = Some((self.next)(value.as_ref(), given));
         }
         value.as_ref().map(codec::encode)
@@ -130,30 +158,32 @@ where
     }
 }
 
-impl<K: Ord + Clone + Serialize, G, V: Serialize, R: Serialize> RunningReference<K, G, V, R> {
+impl<K, G, V: Serialize, R: Serialize> RunningReference<K, G, V, R> {
     fn apply(&self, records: impl Iterator<Item = usize>) -> Outcome {
         let mut outcome = Outcome::default();
-        let mut values: BTreeMap<&K, Option<V>> = BTreeMap::new();
+        let mut values: Vec<Option<V>> = self.keys.iter().map(|_| None).collect();
         let mut rows = Rows::new();
-        for (key, given) in records.flat_map(|record| &self.records[record]) {
-            let value = values.entry(key).or_default();
+        for (place, given) in records.flat_map(|record| &self.records[record]) {
+            let value = &mut values[*place];
             let next = (self.next)(value.as_ref(), given);
             if self.emits == Emits::EveryChange {
-                rows.push(codec::encode(&(self.row)(key, &next)));
+                rows.push(codec::encode(&(self.row)(&self.keys[*place].0, &next)));
             }
             *value = Some(next);
         }
         let mut table = Table::new();
-        for (key, value) in values {
-            let value = value.expect("a key is entered with its first value");
-            let row = codec::encode(&(self.row)(key, &value));
+        let mut cells = Table::new();
+        for ((key, encoded), value) in self.keys.iter().zip(&values) {
+            let Some(value) = value else { continue };
+            let row = codec::encode(&(self.row)(key, value));
             if self.emits == Emits::AtTheEnd {
                 rows.push(row.clone());
             }
-            table.insert(codec::encode(key), row);
-            outcome.cell("fold", key, &value);
+            table.insert(encoded.clone(), row);
+            cells.insert(encoded.clone(), codec::encode(value));
         }
         if !table.is_empty() {
+            outcome.cells.insert("fold".to_owned(), cells);
             outcome.outputs.insert("out".to_owned(), rows);
             outcome.tables.insert("out".to_owned(), table);
         }

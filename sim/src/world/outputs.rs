@@ -20,7 +20,7 @@ use super::lineage::{Lineage, open_rows};
 use super::steps::digest;
 use super::{Event, Life, World, Writer};
 use crate::decide::Choice;
-use crate::external::{Refusal, Row};
+use crate::external::{Refusal, Row, RowBytes};
 use crate::fault::Cut;
 use crate::interpose::{Passed, Variant};
 use crate::link::{Origins, carried};
@@ -419,8 +419,8 @@ impl World {
         let rows = origins.into_iter().enumerate().map(|(position, origin)| Row {
             origin,
             attempt,
-            bytes: records.encode_record(position).into(),
-            key: keyed.then(|| sink.key_of(records, position).into()),
+            bytes: RowBytes::from_slice(&records.encode_record(position)),
+            key: keyed.then(|| RowBytes::from_slice(&sink.key_of(records, position))),
         });
         let rows: Vec<Row> = rows.collect();
         let count = rows.len() as u32;
@@ -455,7 +455,7 @@ impl World {
         let row = |(origin, row): (&Origin, Vec<u8>)| Row {
             origin: *origin,
             attempt: portion.attempt,
-            bytes: row.into(),
+            bytes: RowBytes::from_vec(row),
             key: None,
         };
         origins.zip(rows).map(row).collect()
