@@ -63,7 +63,18 @@ pub struct Barrier {
 /// agree about it.
 pub struct Batch {
     records: Box<dyn ErasedBatch>,
-    anchor: Option<Anchor>,
+    place: Place,
+}
+
+/// What a batch is known by beside its records, where its sender has to hear of it again.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// Nothing: batches are joined and cut as it suits.
+    None,
+    /// Its place in a tree.
+    Tree(Anchor),
+    /// The number of its first record on its channel, over all attempts.
+    Channel(u64),
 }
 
 /// The place of a batch in the tree of all that one read of a source gave rise to, where records
@@ -88,17 +99,55 @@ pub struct Root {
 impl Batch {
     /// Erases the type of `records`.
     pub fn new<T: Record>(records: Vec<T>) -> Self {
-        Self { records: Box::new(records), anchor: None }
+        Self { records: Box::new(records), place: Place::None }
     }
 
     /// Gives the records a place in a tree.
     pub fn set_anchor(&mut self, anchor: Anchor) {
-        self.anchor = Some(anchor);
+        self.place = Place::Tree(anchor);
     }
 
     /// The place in a tree, if there is one.
     pub fn anchor(&self) -> Option<Anchor> {
-        self.anchor
+        match self.place {
+            Place::Tree(anchor) => Some(anchor),
+            Place::None | Place::Channel(_) => None,
+        }
+    }
+
+    /// Numbers the records as those of a channel, from `first` on.
+    pub fn set_number(&mut self, first: u64) {
+        self.place = Place::Channel(first);
+    }
+
+    /// The number of the first record on its channel, if records are numbered.
+    pub fn number(&self) -> Option<u64> {
+        match self.place {
+            Place::Channel(first) => Some(first),
+            Place::None | Place::Tree(_) => None,
+        }
+    }
+
+    /// Whether the records may be joined to others: they have no place that they would lose.
+    pub fn is_free(&self) -> bool {
+        match self.place {
+            Place::None => true,
+            Place::Tree(_) | Place::Channel(_) => false,
+        }
+    }
+
+    /// All but the first `count` records, which keep their numbers.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub fn skip(mut self, count: usize) -> Self {
+        if count > 0 {
+            self.records.skip(count);
+            if let Place::Channel(first) = &mut self.place {
+                *first += count as u64;
+            }
+        }
+        self
     }
 
     /// The records again.
@@ -131,16 +180,24 @@ impl Batch {
     }
 
     /// Each record in a batch of its own, in order. The place of all of them in a tree is that of
-    /// the last one.
+    /// the last one; numbers stay with their records.
     pub fn split(self) -> Vec<Self> {
         // Most batches that are split hold one record.
         if self.len() == 1 {
             return vec![self];
         }
         let mut parts = self.records.split();
-        if let Some(anchor) = self.anchor {
-            parts.iter_mut().for_each(|part| part.anchor = Some(Anchor { edge: 0, ..anchor }));
-            parts.last_mut().into_iter().for_each(|last| last.anchor = Some(anchor));
+        match self.place {
+            Place::None => {}
+            Place::Tree(anchor) => {
+                let part = Anchor { edge: 0, ..anchor };
+                parts.iter_mut().for_each(|record| record.set_anchor(part));
+                parts.last_mut().into_iter().for_each(|last| last.set_anchor(anchor));
+            }
+            Place::Channel(first) => {
+                let numbered = (first..).zip(&mut parts);
+                numbered.for_each(|(number, record)| record.set_number(number));
+            }
         }
         parts
     }
@@ -148,9 +205,9 @@ impl Batch {
     /// Appends the records of `other`.
     ///
     /// # Panics
-    /// If they are of another type, or have a place in a tree: two places are not one.
+    /// If they are of another type, or have a place: two places are not one.
     pub fn append(&mut self, other: Self) {
-        assert!(other.anchor.is_none(), "a batch with a place in a tree stays on its own");
+        assert!(other.is_free(), "a batch with a place of its own stays on its own");
         self.records.append(other.records);
     }
 
@@ -186,7 +243,7 @@ impl Batch {
 
 impl Clone for Batch {
     fn clone(&self) -> Self {
-        Self { records: self.records.clone_box(), anchor: self.anchor }
+        Self { records: self.records.clone_box(), place: self.place }
     }
 }
 
@@ -204,6 +261,7 @@ trait ErasedBatch: Send + Sync {
     fn clone_box(&self) -> Box<dyn ErasedBatch>;
     fn split(self: Box<Self>) -> Vec<Batch>;
     fn append(&mut self, other: Box<dyn ErasedBatch>);
+    fn skip(&mut self, count: usize);
     fn encode(&self) -> Vec<u8>;
     fn encode_record(&self, position: usize) -> Vec<u8>;
     fn record_text(&self, position: usize) -> String;
@@ -235,7 +293,11 @@ impl<T: Record> ErasedBatch for Vec<T> {
     }
 
     fn append(&mut self, other: Box<dyn ErasedBatch>) {
-        Vec::append(self, &mut Batch { records: other, anchor: None }.into_records());
+        Vec::append(self, &mut Batch { records: other, place: Place::None }.into_records());
+    }
+
+    fn skip(&mut self, count: usize) {
+        self.drain(..count);
     }
 
     fn encode(&self) -> Vec<u8> {
@@ -268,6 +330,17 @@ mod tests {
         let mut whole = Batch::new(vec![0_u64]);
         batches.into_iter().for_each(|batch| whole.append(batch));
         assert_eq!(whole.into_records::<u64>(), vec![0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn numbers_stay_with_their_records() {
+        let mut batch = Batch::new(vec!['a', 'b', 'c']);
+        assert!(batch.is_free());
+        batch.set_number(7);
+        let rest = batch.clone().skip(1);
+        assert_eq!((rest.number(), rest.records::<char>()), (Some(8), &['b', 'c'][..]));
+        let numbers = batch.split().into_iter().map(|record| record.number());
+        assert_eq!(numbers.collect::<Vec<_>>(), [Some(7), Some(8), Some(9)]);
     }
 
     #[test]

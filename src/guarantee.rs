@@ -86,6 +86,9 @@ words!(
         Unaligned = "unaligned",
         /// As aligned, until a checkpoint has taken too long: then as unaligned.
         AlignedTimeout = "aligned-timeout",
+        /// No barriers: each task writes its state, its positions and what it has produced in one
+        /// transaction, before it sends anything.
+        Transactional = "transactional",
     }
 );
 
@@ -155,14 +158,16 @@ impl Mechanism {
         match self {
             Self::None => Guarantee::AtMostOnce,
             Self::Tracked | Self::Acks => Guarantee::AtLeastOnce,
-            Self::Aligned | Self::Unaligned | Self::AlignedTimeout => Guarantee::ExactlyOnce,
+            Self::Aligned | Self::Unaligned | Self::AlignedTimeout | Self::Transactional => {
+                Guarantee::ExactlyOnce
+            }
         }
     }
 
     /// Whether checkpoints are taken.
     pub const fn takes_checkpoints(self) -> bool {
         match self {
-            Self::None | Self::Acks => false,
+            Self::None | Self::Acks | Self::Transactional => false,
             Self::Tracked | Self::Aligned | Self::Unaligned | Self::AlignedTimeout => true,
         }
     }
@@ -170,7 +175,7 @@ impl Mechanism {
     /// Whether snapshots can hold records that were under way.
     pub const fn stores_in_flight(self) -> bool {
         match self {
-            Self::None | Self::Tracked | Self::Acks | Self::Aligned => false,
+            Self::None | Self::Tracked | Self::Acks | Self::Aligned | Self::Transactional => false,
             Self::Unaligned | Self::AlignedTimeout => true,
         }
     }
@@ -179,9 +184,24 @@ impl Mechanism {
     pub const fn replays(self) -> bool {
         match self {
             Self::None => false,
-            Self::Tracked | Self::Acks | Self::Aligned | Self::Unaligned | Self::AlignedTimeout => {
-                true
-            }
+            Self::Tracked
+            | Self::Acks
+            | Self::Aligned
+            | Self::Unaligned
+            | Self::AlignedTimeout
+            | Self::Transactional => true,
+        }
+    }
+
+    /// Whether state survives a failure, as of the last checkpoint or the last write of a task.
+    pub const fn restores(self) -> bool {
+        match self {
+            Self::None | Self::Acks => false,
+            Self::Tracked
+            | Self::Aligned
+            | Self::Unaligned
+            | Self::AlignedTimeout
+            | Self::Transactional => true,
         }
     }
 }

@@ -14,7 +14,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::element::Root;
-use crate::id::{AttemptId, CheckpointId, TaskId};
+use crate::id::{AttemptId, CheckpointId, OutletIndex, TaskId};
 use crate::storage::StateHandle;
 use crate::time::Instant;
 
@@ -46,6 +46,13 @@ pub enum ToPeer {
         root: Root,
         /// The edge that was done and those that came of it, folded by XOR.
         edges: u64,
+    },
+    /// To a sender: what came before this number on a channel is durable at the receiver.
+    TakenIn {
+        /// The channel, among the sender's outputs.
+        outlet: OutletIndex,
+        /// The number of the first record that may not be.
+        next: u64,
     },
 }
 

@@ -36,6 +36,13 @@ pub enum StoreKey {
         /// The source's subtask.
         subtask: SubtaskIndex,
     },
+    /// All of a subtask under transactional updates: the last of its writes.
+    Progress {
+        /// The vertex.
+        vertex: VertexId,
+        /// The subtask.
+        subtask: SubtaskIndex,
+    },
     /// The highest attempt that was ever started.
     Attempt,
 }
@@ -46,6 +53,7 @@ impl fmt::Display for StoreKey {
             Self::State { checkpoint, attempt, task } => write!(f, "{checkpoint}/{task}-{attempt}"),
             Self::Metadata(checkpoint) => write!(f, "{checkpoint}/metadata"),
             Self::Reservation { vertex, subtask } => write!(f, "reserved-{vertex}-{subtask}"),
+            Self::Progress { vertex, subtask } => write!(f, "progress-{vertex}-{subtask}"),
             Self::Attempt => f.write_str("attempt"),
         }
     }
@@ -74,6 +82,8 @@ pub enum StoreValue {
     Metadata(CheckpointMetadata),
     /// A source's positions: reserved ones, or acknowledged ones.
     Reservation(SourceState),
+    /// A task's state, positions and productions.
+    Progress(Box<TaskSnapshot>),
     /// An attempt.
     Attempt(AttemptId),
 }
@@ -82,7 +92,9 @@ impl StoreValue {
     /// The bytes to write: the value in its envelope (magic, kind, version, length, checksum).
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            Self::State(snapshot) => codec::seal(codec::Kind::State, &snapshot.to_state()),
+            Self::State(snapshot) | Self::Progress(snapshot) => {
+                codec::seal(codec::Kind::State, &snapshot.to_state())
+            }
             Self::Metadata(metadata) => codec::seal(codec::Kind::Metadata, metadata),
             Self::Reservation(state) => codec::seal(codec::Kind::Reservation, state),
             Self::Attempt(attempt) => codec::seal(codec::Kind::Attempt, attempt),

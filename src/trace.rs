@@ -265,6 +265,41 @@ pub enum TraceEvent {
         /// The checkpoint.
         checkpoint: CheckpointId,
     },
+    /// A task has begun a write of its progress.
+    ProgressCut {
+        /// The task.
+        task: TaskId,
+        /// The attempt.
+        attempt: AttemptId,
+        /// The number of the write.
+        write: CheckpointId,
+        /// The digest of the state in it.
+        digest: u64,
+    },
+    /// A task's write of its progress is durable.
+    ProgressStored {
+        /// The task.
+        task: TaskId,
+        /// The attempt.
+        attempt: AttemptId,
+        /// The number of the write.
+        write: CheckpointId,
+        /// The digest of the state in it.
+        digest: u64,
+        /// How many records the task had produced by then, over all channels and attempts.
+        produced: u64,
+    },
+    /// A task goes on from the last write of its progress.
+    Resumed {
+        /// The task.
+        task: TaskId,
+        /// The attempt.
+        attempt: AttemptId,
+        /// The write, and the digest of the state that came of it.
+        restored: Option<(CheckpointId, u64)>,
+        /// How many of the records that it had produced it does not send again.
+        sent: u64,
+    },
     /// A task has acknowledged a checkpoint.
     Acknowledged {
         /// The task.

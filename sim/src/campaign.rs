@@ -287,8 +287,13 @@ pub fn windows_of(mechanism: Mechanism, sink: SinkContract, claim: Claim) -> Vec
     } else if mechanism == Mechanism::None {
         windows.push(Window::Reserving);
     }
+    if mechanism == Mechanism::Transactional {
+        windows.extend([Window::Snapshotting, Window::Restoring]);
+    }
     if sink.awaits_completion() && claim.output.is_some() {
-        windows.extend([Window::PreCommitted, Window::Committing]);
+        windows.push(Window::Committing);
+        // A task's own write is all that a transaction waits for.
+        windows.extend(mechanism.takes_checkpoints().then_some(Window::PreCommitted));
     }
     windows
 }

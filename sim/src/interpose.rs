@@ -257,9 +257,11 @@ impl Interposer {
             }
             (
                 Some(Variant::AcknowledgeBeforeStored),
-                TaskOutput::Store(StoreRequest::Put { key, value: StoreValue::State(snapshot) }),
+                TaskOutput::Store(StoreRequest::Put {
+                    key,
+                    value: value @ (StoreValue::State(_) | StoreValue::Progress(_)),
+                }),
             ) => {
-                let value = StoreValue::State(snapshot);
                 let handle = StateHandle::of(key, &value.encode());
                 let reply = StoreReply { key, outcome: StoreOutcome::Stored(handle) };
                 let put = TaskOutput::Store(StoreRequest::Put { key, value });
@@ -275,6 +277,18 @@ impl Interposer {
                 variant.change(&mut snapshot);
                 self.displace(variant, &mut snapshot);
                 let value = StoreValue::State(snapshot);
+                smallvec![Passed::Out(TaskOutput::Store(StoreRequest::Put { key, value }))]
+            }
+            (
+                Some(variant),
+                TaskOutput::Store(StoreRequest::Put {
+                    key,
+                    value: StoreValue::Progress(mut snapshot),
+                }),
+            ) => {
+                variant.change(&mut snapshot);
+                self.displace(variant, &mut snapshot);
+                let value = StoreValue::Progress(snapshot);
                 smallvec![Passed::Out(TaskOutput::Store(StoreRequest::Put { key, value }))]
             }
             (_, output) => smallvec![Passed::Out(output)],
@@ -320,6 +334,7 @@ impl Interposer {
             | TaskOutput::Report(_)
             | TaskOutput::Sink(_)
             | TaskOutput::Alarm(_)
+            | TaskOutput::Tell(_, ToPeer::TakenIn { .. })
             | TaskOutput::Cut(_)
             | TaskOutput::Overtake(..)
             | TaskOutput::Hurry(..)
@@ -344,7 +359,7 @@ impl Interposer {
 
     /// What a task hears that was told something.
     pub fn told(&mut self, attempt: AttemptId, message: ToPeer) -> ToPeer {
-        let ToPeer::Acknowledged { root, edges } = message;
+        let ToPeer::Acknowledged { root, edges } = message else { return message };
         if !self.is(Variant::DoubledWordEndsTree) {
             return message;
         }

@@ -109,7 +109,7 @@ impl Link {
         origins: Origins,
     ) -> Result<u64, (Batch, Origins)> {
         if self.last_sent == Some(now)
-            && records.anchor().is_none()
+            && records.is_free()
             && let Some(InFlight { element: Element::Batch(last), origins: all, sequence, .. }) =
                 self.queue.back_mut()
             && last.len() + records.len() <= records_max

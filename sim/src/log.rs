@@ -34,6 +34,12 @@ impl<T: Clone> Log<T> {
         }
     }
 
+    /// So many items from one on.
+    pub fn range(&self, first: usize, len: usize) -> impl Iterator<Item = &T> {
+        let chunks = self.chunks.iter().map(|chunk| chunk.as_slice()).chain([self.tail.as_slice()]);
+        chunks.skip(first / CHUNK).flatten().skip(first % CHUNK).take(len)
+    }
+
     /// Keeps the first `len` items.
     pub fn truncate(&mut self, len: usize) {
         while self.chunks.len() * CHUNK > len {
@@ -87,6 +93,7 @@ mod tests {
         copy.truncate(70);
         copy.push(-1);
         assert!(log.iter().copied().eq(0..=200));
+        assert!(log.range(60, 100).copied().eq(60..160) && log.range(199, 9).count() == 2);
         assert_eq!(log.to_vec(), (0..=200).collect::<Vec<_>>());
         assert!(copy.iter().copied().eq((0..70).chain([-1])));
         copy.truncate(0);

@@ -330,7 +330,7 @@ impl Run {
     /// What the reference makes of just what each attempt had taken in, where attempts share
     /// nothing.
     fn outcomes_of_attempts(&self) -> BTreeMap<AttemptId, Outcome> {
-        if self.mode.mechanism.takes_checkpoints() {
+        if self.mode.mechanism.restores() {
             return BTreeMap::new();
         }
         let world = &self.world;

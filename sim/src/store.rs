@@ -14,7 +14,7 @@ use cofferdam::storage::{CheckpointMetadata, StateHandle, StoreKey};
 #[derive(Clone, Debug, Default)]
 pub struct Store {
     values: BTreeMap<StoreKey, Arc<[u8]>>,
-    reservers: BTreeMap<StoreKey, AttemptId>,
+    owners: BTreeMap<StoreKey, AttemptId>,
 }
 
 impl Store {
@@ -27,14 +27,14 @@ impl Store {
 
     /// Whether a newer attempt has taken over what is written under `key`.
     pub fn is_fenced(&self, key: StoreKey, attempt: AttemptId) -> bool {
-        self.reservers.get(&key).is_some_and(|newest| *newest > attempt)
+        self.owners.get(&key).is_some_and(|newest| *newest > attempt)
     }
 
     /// Removes a checkpoint with all its parts.
     pub fn discard(&mut self, checkpoint: CheckpointId) {
         self.values.retain(|key, _| match key {
             StoreKey::State { checkpoint: of, .. } | StoreKey::Metadata(of) => *of != checkpoint,
-            StoreKey::Reservation { .. } | StoreKey::Attempt => true,
+            StoreKey::Reservation { .. } | StoreKey::Progress { .. } | StoreKey::Attempt => true,
         });
     }
 
@@ -43,7 +43,10 @@ impl Store {
     pub fn recovered(&self) -> Recovered {
         let checkpoints = self.values.iter().filter_map(|(key, bytes)| match key {
             StoreKey::Metadata(_) => codec::open::<CheckpointMetadata>(Kind::Metadata, bytes).ok(),
-            StoreKey::State { .. } | StoreKey::Reservation { .. } | StoreKey::Attempt => None,
+            StoreKey::State { .. }
+            | StoreKey::Reservation { .. }
+            | StoreKey::Progress { .. }
+            | StoreKey::Attempt => None,
         });
         let attempt = self.values.get(&StoreKey::Attempt);
         Recovered {
@@ -68,8 +71,23 @@ impl Store {
     /// attempts reserve nothing more: what they handed out was reserved before, and no position is
     /// handed out twice.
     pub fn begin_reserving(&mut self, key: StoreKey, attempt: AttemptId) -> Option<SourceState> {
-        self.reservers.insert(key, attempt);
-        let bytes = self.values.get(&key)?;
-        codec::open(Kind::Reservation, bytes).ok()
+        codec::open(Kind::Reservation, self.take_over(key, attempt)?).ok()
+    }
+
+    /// The last write of a task's progress, for the attempt that goes on from there. From now on
+    /// older attempts write nothing more: what they have sent was written before.
+    pub fn begin_progress(&mut self, key: StoreKey, attempt: AttemptId) -> Option<TaskState> {
+        self.take_over(key, attempt);
+        self.progress(key)
+    }
+
+    /// The last write of a task's progress.
+    pub fn progress(&self, key: StoreKey) -> Option<TaskState> {
+        codec::open(Kind::State, self.values.get(&key)?).ok()
+    }
+
+    fn take_over(&mut self, key: StoreKey, attempt: AttemptId) -> Option<&Arc<[u8]>> {
+        self.owners.insert(key, attempt);
+        self.values.get(&key)
     }
 }

@@ -47,6 +47,19 @@ fn words(event: &TraceEvent, graph: &PhysicalGraph) -> String {
         TraceEvent::StateStored { task, checkpoint, .. } => {
             format!("{}'s part of {checkpoint} is durable", name(task))
         }
+        TraceEvent::ProgressCut { task, write, digest, .. } => {
+            format!("{} begins its write {}, state {digest:016x}", name(task), write.get())
+        }
+        TraceEvent::ProgressStored { task, write, produced, .. } => {
+            let produced = count(produced, "record");
+            format!("{}'s write {} is durable, with {produced} in all", name(task), write.get())
+        }
+        TraceEvent::Resumed { task, restored: Some((write, digest)), .. } => {
+            format!("{} goes on from its write {}, state {digest:016x}", name(task), write.get())
+        }
+        TraceEvent::Resumed { task, restored: None, .. } => {
+            format!("{} has written nothing", name(task))
+        }
         TraceEvent::Acknowledged { task, checkpoint, .. } => {
             format!("{} acknowledges {checkpoint}", name(task))
         }

@@ -62,7 +62,7 @@ impl BarrierHandler {
     /// may not overtake, unaligned checkpoints are aligned (rule 28).
     pub fn new(mechanism: Mechanism, channels: usize, may_overtake: bool) -> Self {
         match mechanism {
-            Mechanism::None | Mechanism::Acks => Self::Unchecked,
+            Mechanism::None | Mechanism::Acks | Mechanism::Transactional => Self::Unchecked,
             Mechanism::Tracked => Self::Tracked(Tracker::new(channels)),
             Mechanism::Unaligned | Mechanism::AlignedTimeout if may_overtake => {
                 Self::Overtaking(Overtaker::new(channels))
@@ -254,6 +254,7 @@ mod tests {
         let table = [
             (Mechanism::None, vec![]),
             (Mechanism::Acks, vec![]),
+            (Mechanism::Transactional, vec![]),
             (Mechanism::Tracked, vec![start]),
             (Mechanism::Aligned, aligned.clone()),
             (Mechanism::Unaligned, aligned.clone()),

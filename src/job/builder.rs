@@ -489,7 +489,7 @@ fn check_mechanism(
         if sink.sink.is_direct() {
             return Err(GraphError::NotDirect { uid, contract });
         }
-        if !mechanism.takes_checkpoints() {
+        if !mechanism.restores() {
             let uid = sink.uid.to_string();
             return Err(GraphError::NothingCommits { uid, contract, mechanism });
         }

@@ -124,7 +124,8 @@ impl Job {
             Mechanism::Tracked
             | Mechanism::Aligned
             | Mechanism::Unaligned
-            | Mechanism::AlignedTimeout => Arrival::Exact,
+            | Mechanism::AlignedTimeout
+            | Mechanism::Transactional => Arrival::Exact,
             Mechanism::Acks => Arrival::Unrestored,
         }
     }
@@ -137,7 +138,8 @@ impl Job {
             | Mechanism::Acks
             | Mechanism::Aligned
             | Mechanism::Unaligned
-            | Mechanism::AlignedTimeout => true,
+            | Mechanism::AlignedTimeout
+            | Mechanism::Transactional => true,
             Mechanism::Tracked => false,
         }
     }
@@ -169,6 +171,10 @@ impl Job {
             Mechanism::Aligned => {
                 (Level::ExactlyOnce, "aligned barriers cut exactly, and sources replay")
             }
+            Mechanism::Transactional => (
+                Level::ExactlyOnce,
+                "each task writes its state, what it has taken in and what it has produced in one                  transaction, and drops records that it has taken in before",
+            ),
         };
         because.push(level, reason);
     }

@@ -10,7 +10,7 @@ use crate::config::JobConfig;
 use crate::element::Batch;
 use crate::graph::{Channel, Cycle, Partition, PhysicalGraph, Subtask};
 use crate::guarantee::{Mechanism, SinkContract};
-use crate::id::{AttemptId, SubtaskIndex, TaskId, TransactionId, VertexId};
+use crate::id::{AttemptId, OutletIndex, SubtaskIndex, TaskId, TransactionId, VertexId};
 use crate::operator::OperatorTraits;
 use crate::operator::route::Route;
 use crate::operator::sink::{ErasedSink, SinkMachine};
@@ -22,7 +22,7 @@ use crate::operator::unacknowledged::Unacknowledged;
 use crate::state::RestoreError;
 use crate::state::key_group::{KeyGroupAssigner, KeyGroupCount};
 use crate::state::snapshot::{LoggedRows, LoggedState, SourceState, TaskState};
-use crate::task::{Outlet, Task, TaskParts};
+use crate::task::{Outlet, Progress, Task, TaskParts};
 
 pub use builder::{JobBuilder, KeyedStream, Stream};
 pub use claim::{InferredClaim, SinkClaim};
@@ -241,10 +241,15 @@ impl Job {
         let subtask = self.subtask(task, attempt);
         let mut stage = parts.stage.clone();
         stage.open(&subtask);
+        let mut progress = self.progress(task);
         let (source, transactions, log, finished) = match start {
             TaskStart::Fresh(source) => (source, Vec::new(), Vec::new(), false),
             TaskStart::Restored(state) => {
                 stage.restore(&state.operators)?;
+                if let (Some(progress), Some(numbers)) = (&mut progress, &state.numbers) {
+                    let kept = self.unacknowledged(task, &state)?;
+                    progress.restore(state.checkpoint, state.finished, numbers, kept);
+                }
                 let log = parts.sink.as_ref().map(|sink| sink.restore_log(&state.log)).transpose();
                 (state.source, state.transactions, log?.unwrap_or_default(), state.finished)
             }
@@ -265,10 +270,42 @@ impl Job {
                 .as_ref()
                 .map(|sink| SinkMachine::new(sink.sink.contract(), first, transactions, log)),
             outlet: self.outlet(vertex, index),
+            progress,
             stage,
             subtask,
         };
         Ok(Task::new(parts, finished))
+    }
+
+    /// Where a task's channels stand at the start, under transactional updates.
+    fn progress(&self, task: TaskId) -> Option<Progress> {
+        if self.config.mechanism != Mechanism::Transactional {
+            return None;
+        }
+        let channels = self.graph.inputs(task).iter();
+        let senders = channels.map(|channel| {
+            let Channel { from, outlet, .. } = self.graph.channels()[channel.index()];
+            (from, outlet)
+        });
+        let outputs = self.graph.outputs(task).len();
+        Some(Progress::new(senders.collect(), outputs, self.config.unacknowledged_max))
+    }
+
+    /// What a task has produced and its receivers may not have.
+    fn unacknowledged(
+        &self,
+        task: TaskId,
+        state: &TaskState,
+    ) -> Result<Vec<(OutletIndex, Vec<Batch>)>, RestoreError> {
+        let of_outlet = |(outlet, batches): (&OutletIndex, &Vec<Vec<u8>>)| {
+            let channel = self.graph.outputs(task)[outlet.index()];
+            let (vertex, _) = self.graph.place_of(self.graph.channels()[channel.index()].to);
+            let stage = &self.vertices[vertex.index()].stage;
+            let batches = batches.iter().map(|bytes| stage.decode_input(bytes));
+            let batches = batches.collect::<Result<_, _>>().map_err(RestoreError::InFlight)?;
+            Ok((*outlet, batches))
+        };
+        state.in_flight.outputs.iter().map(of_outlet).collect()
     }
 
     fn source_machine(
@@ -282,7 +319,8 @@ impl Job {
             Mechanism::Tracked
             | Mechanism::Aligned
             | Mechanism::Unaligned
-            | Mechanism::AlignedTimeout => (Release::AtOnce, config.batch_records),
+            | Mechanism::AlignedTimeout
+            | Mechanism::Transactional => (Release::AtOnce, config.batch_records),
             Mechanism::Acks => {
                 let kept = Unacknowledged::new(&state, config.unacknowledged_max);
                 (Release::Kept(kept), config.batch_records)

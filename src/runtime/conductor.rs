@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::coordinator::{Coordinator, CoordinatorNote, JobError};
 use crate::drive::{CoordinatorDriver, drain_coordinator};
+use crate::guarantee::Mechanism;
 use crate::id::{AttemptId, CheckpointId, TaskId};
 use crate::job::Job;
 use crate::message::{FromTask, TaskMessage, ToTask};
@@ -134,8 +135,16 @@ impl Conductor<'_> {
     ) -> Result<Vec<Cargo>, Refusal> {
         let starts = match restore {
             Some(metadata) => deploy::restored(metadata, self.store.as_ref())?,
-            None if self.job.config().mechanism.takes_checkpoints() => deploy::fresh(self.job)?,
-            None => deploy::reserved(self.job, self.store.as_ref())?,
+            None => match self.job.config().mechanism {
+                Mechanism::None | Mechanism::Acks => {
+                    deploy::reserved(self.job, self.store.as_ref())?
+                }
+                Mechanism::Transactional => deploy::progressed(self.job, self.store.as_ref())?,
+                Mechanism::Tracked
+                | Mechanism::Aligned
+                | Mechanism::Unaligned
+                | Mechanism::AlignedTimeout => deploy::fresh(self.job)?,
+            },
         };
         deploy::load(self.job, attempt, starts, self.workers.len())
     }

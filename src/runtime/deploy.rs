@@ -11,6 +11,7 @@ use crate::operator::sink::SinkPlace;
 use crate::operator::source::SourceError;
 use crate::runtime::channel::{self, Inlet, Intake, Outlet, Port};
 use crate::runtime::guard;
+use crate::runtime::recover;
 use crate::runtime::slot::{Hands, Slot};
 use crate::runtime::store::CheckpointStore;
 use crate::runtime::writer;
@@ -83,6 +84,37 @@ pub(super) fn reserved(job: &Job, store: &dyn CheckpointStore) -> Result<Vec<Tas
     Ok(starts)
 }
 
+/// Where every task begins under transactional updates: behind the last of its own writes, or at
+/// the first position if there is none.
+pub(super) fn progressed(
+    job: &Job,
+    store: &dyn CheckpointStore,
+) -> Result<Vec<TaskStart>, Refusal> {
+    let first = TaskId::new(0);
+    let listed = store.list().map_err(|error| external(first, error))?;
+    let is_progress = |key: &&StoreKey| matches!(key, StoreKey::Progress { .. });
+    let begins_anew = recover::begins_anew(job, store).map_err(|error| external(first, error))?;
+    if begins_anew {
+        // Left by a run that was abandoned: its first positions are gone already.
+        for key in listed.iter().filter(is_progress) {
+            store.remove(*key).map_err(|error| external(first, error))?;
+        }
+        return reserved(job, store);
+    }
+    let mut starts = reserved(job, store)?;
+    for task in job.graph().tasks() {
+        let (vertex, subtask) = job.graph().place_of(task);
+        let key = StoreKey::Progress { vertex, subtask };
+        if listed.contains(&key) {
+            let state = read(store, key).and_then(|bytes| {
+                codec::open(Kind::State, &bytes).map_err(|error| damaged(store, key, &error))
+            });
+            starts[task.index()] = TaskStart::Restored(state.map_err(|error| (task, error))?);
+        }
+    }
+    Ok(starts)
+}
+
 /// The worker of every task: subtask i of every vertex is hosted by worker i modulo their number,
 /// so that forward edges stay inside a worker.
 pub(super) fn homes(graph: &PhysicalGraph, workers: usize) -> Vec<usize> {
@@ -139,6 +171,9 @@ pub(super) fn load(
 
 /// What each channel begins with: the records that were in flight, if tasks are restored.
 fn in_flight(job: &Job, starts: &[TaskStart]) -> Result<Vec<Vec<Batch>>, Refusal> {
+    if !job.config().mechanism.stores_in_flight() {
+        return Ok(Vec::new());
+    }
     let state = |start: &TaskStart| match start {
         TaskStart::Restored(state) => Some(state.clone()),
         TaskStart::Fresh(_) => None,

@@ -2,6 +2,7 @@
 //! ```text
 //! attempt                             the highest attempt
 //! reserved-<vertex>-<subtask>         positions handed out under at-most-once
+//! progress-<vertex>-<subtask>         all of a task under transactional updates
 //! chk-<id>/<task>-<attempt>.state     a task's part of a checkpoint
 //! chk-<id>/metadata                   present: the checkpoint is complete
 //! .lock                               locked by the process that uses the folder
@@ -60,7 +61,10 @@ impl FileStore {
     fn path_of(&self, key: StoreKey) -> PathBuf {
         match key {
             StoreKey::State { .. } => self.folder.join(format!("{key}.state")),
-            StoreKey::Metadata(_) | StoreKey::Reservation { .. } | StoreKey::Attempt => {
+            StoreKey::Metadata(_)
+            | StoreKey::Reservation { .. }
+            | StoreKey::Progress { .. }
+            | StoreKey::Attempt => {
                 self.folder.join(key.to_string())
             }
         }
@@ -97,7 +101,7 @@ impl CheckpointStore for FileStore {
                 Some(checkpoint) => {
                     path.join(METADATA).is_file().then_some(StoreKey::Metadata(checkpoint))
                 }
-                None => reservation_of(&name),
+                None => key_of(&name),
             })
             .collect();
         keys.sort();
@@ -149,12 +153,17 @@ fn checkpoint_of(name: &str) -> Option<CheckpointId> {
     name.strip_prefix("chk-")?.parse().ok().map(CheckpointId::new)
 }
 
-fn reservation_of(name: &str) -> Option<StoreKey> {
-    let (vertex, subtask) = name.strip_prefix("reserved-v")?.split_once('-')?;
-    Some(StoreKey::Reservation {
-        vertex: VertexId::new(vertex.parse().ok()?),
-        subtask: SubtaskIndex::new(subtask.parse().ok()?),
-    })
+/// The key of a file of one subtask.
+fn key_of(name: &str) -> Option<StoreKey> {
+    let (kind, place) = name.split_once("-v")?;
+    let (vertex, subtask) = place.split_once('-')?;
+    let vertex = VertexId::new(vertex.parse().ok()?);
+    let subtask = SubtaskIndex::new(subtask.parse().ok()?);
+    match kind {
+        "reserved" => Some(StoreKey::Reservation { vertex, subtask }),
+        "progress" => Some(StoreKey::Progress { vertex, subtask }),
+        _ => None,
+    }
 }
 
 fn failed(path: &Path, error: &io::Error) -> StoreError {
@@ -196,16 +205,18 @@ mod tests {
     }
 
     #[test]
-    fn reservations_are_listed_and_removed() {
+    fn parts_of_subtasks_are_listed_and_removed() {
         let folder = tempfile::tempdir().unwrap();
         let store = FileStore::open(folder.path()).unwrap();
-        let key =
-            StoreKey::Reservation { vertex: VertexId::new(2), subtask: SubtaskIndex::new(11) };
-        store.put(key, b"x").unwrap();
+        let (vertex, subtask) = (VertexId::new(2), SubtaskIndex::new(11));
+        let reservation = StoreKey::Reservation { vertex, subtask };
+        let progress = StoreKey::Progress { vertex, subtask };
+        store.put(progress, b"x").unwrap();
+        store.put(reservation, b"x").unwrap();
         store.put(StoreKey::Attempt, b"y").unwrap();
-        assert_eq!(store.list(), Ok(vec![key]));
-        store.remove(key).unwrap();
-        assert_eq!(store.list(), Ok(vec![]));
+        assert_eq!(store.list(), Ok(vec![reservation, progress]));
+        store.remove(reservation).unwrap();
+        assert_eq!(store.list(), Ok(vec![progress]));
     }
 
     #[test]

@@ -140,7 +140,10 @@ fn read_metadata(
 fn stored_checkpoints(store: &dyn CheckpointStore) -> Result<Vec<CheckpointId>, StoreError> {
     let checkpoint_of = |key| match key {
         StoreKey::Metadata(checkpoint) => Some(checkpoint),
-        StoreKey::State { .. } | StoreKey::Reservation { .. } | StoreKey::Attempt => None,
+        StoreKey::State { .. }
+        | StoreKey::Reservation { .. }
+        | StoreKey::Progress { .. }
+        | StoreKey::Attempt => None,
     };
     Ok(store.list()?.into_iter().filter_map(checkpoint_of).collect())
 }
@@ -154,7 +157,10 @@ fn abandon(
     for key in store.list()?.into_iter().filter(|key| is_abandoned(*key)) {
         match key {
             StoreKey::Metadata(checkpoint) => store.discard(checkpoint)?,
-            StoreKey::State { .. } | StoreKey::Reservation { .. } | StoreKey::Attempt => {
+            StoreKey::State { .. }
+            | StoreKey::Reservation { .. }
+            | StoreKey::Progress { .. }
+            | StoreKey::Attempt => {
                 store.remove(key)?;
             }
         }

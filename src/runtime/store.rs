@@ -22,7 +22,8 @@ pub trait CheckpointStore: Send + Sync {
     /// If it can not be read.
     fn get(&self, key: StoreKey) -> Result<Option<Vec<u8>>, StoreError>;
 
-    /// The keys of all complete checkpoints' metadata and of all reservations, in order.
+    /// The keys of all complete checkpoints' metadata and of all that subtasks have written for
+    /// themselves, reservations and progress, in order.
     ///
     /// # Errors
     /// If they can not be listed.
@@ -99,7 +100,7 @@ impl CheckpointStore for MemoryStore {
     fn list(&self) -> Result<Vec<StoreKey>, StoreError> {
         let values = self.values();
         let is_listed = |key: &&StoreKey| match key {
-            StoreKey::Metadata(_) | StoreKey::Reservation { .. } => true,
+            StoreKey::Metadata(_) | StoreKey::Reservation { .. } | StoreKey::Progress { .. } => true,
             StoreKey::State { .. } | StoreKey::Attempt => false,
         };
         Ok(values.keys().filter(is_listed).copied().collect())
@@ -113,7 +114,7 @@ impl CheckpointStore for MemoryStore {
     fn discard(&self, checkpoint: CheckpointId) -> Result<(), StoreError> {
         self.values().retain(|key, _| match key {
             StoreKey::State { checkpoint: of, .. } | StoreKey::Metadata(of) => *of != checkpoint,
-            StoreKey::Reservation { .. } | StoreKey::Attempt => true,
+            StoreKey::Reservation { .. } | StoreKey::Progress { .. } | StoreKey::Attempt => true,
         });
         Ok(())
     }

@@ -55,6 +55,8 @@ pub struct TaskSnapshot {
     pub log: Vec<LoggedRows>,
     /// Records that were under way at the cut.
     pub in_flight: InFlight<Batch>,
+    /// Where the channels stood, if records are numbered.
+    pub numbers: Option<ChannelNumbers>,
 }
 
 impl TaskSnapshot {
@@ -80,6 +82,7 @@ impl TaskSnapshot {
             transactions: self.transactions.clone(),
             log: self.log.iter().map(LoggedRows::to_state).collect(),
             in_flight: self.in_flight.encode(),
+            numbers: self.numbers.clone(),
         }
     }
 }
@@ -103,6 +106,19 @@ pub struct TaskState {
     pub log: Vec<LoggedState>,
     /// Records that were under way at the cut, each batch in the checkpoint encoding.
     pub in_flight: InFlight<Vec<u8>>,
+    /// Where the channels stood, if records are numbered.
+    pub numbers: Option<ChannelNumbers>,
+}
+
+/// Where a task's channels stand under transactional updates: records are numbered on their channel
+/// over all attempts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ChannelNumbers {
+    /// By input: the number of the first record that was not taken in.
+    pub inputs: Vec<u64>,
+    /// By output: the number of the record to be produced next, behind those that are kept in
+    /// [`InFlight::outputs`].
+    pub outputs: Vec<u64>,
 }
 
 /// The records of a task's channels that its cut of a checkpoint, or a neighbour's, passed over:

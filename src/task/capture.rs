@@ -8,7 +8,8 @@ use crate::element::{Barrier, Batch};
 use crate::guarantee::Mechanism;
 use crate::id::{ChannelIndex, CheckpointId, OutletIndex};
 use crate::state::snapshot::TaskSnapshot;
-use crate::storage::{StoreKey, StoreRequest, StoreValue};
+use crate::message::FromTask;
+use crate::storage::{StateHandle, StoreKey, StoreRequest, StoreValue};
 use crate::time::Instant;
 
 /// A snapshot that was taken and is not whole. A newer one takes its place: only one is recorded at
@@ -42,6 +43,40 @@ impl Capture {
         let mut records = records.into_iter().peekable();
         if records.peek().is_some() {
             self.snapshot.in_flight.inputs.entry(channel).or_default().extend(records);
+        }
+    }
+}
+
+/// What a snapshot still waits for before it is acknowledged.
+#[derive(Clone, Debug)]
+pub(super) struct Snapshotting {
+    pub(super) awaits: Awaits,
+    /// Known once the store has replied.
+    pub(super) state: Option<StateHandle>,
+    /// The data had ended when it was taken.
+    pub(super) finished: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Awaits {
+    StoreAndSink,
+    Store,
+    Sink,
+    Nothing,
+}
+
+impl Awaits {
+    pub(super) const fn without_store(self) -> Self {
+        match self {
+            Self::StoreAndSink | Self::Sink => Self::Sink,
+            Self::Store | Self::Nothing => Self::Nothing,
+        }
+    }
+
+    pub(super) const fn without_sink(self) -> Self {
+        match self {
+            Self::StoreAndSink | Self::Store => Self::Store,
+            Self::Sink | Self::Nothing => Self::Nothing,
         }
     }
 }
@@ -132,5 +167,24 @@ impl Task {
             key: StoreKey::State { checkpoint: snapshot.checkpoint, attempt, task },
             value: StoreValue::State(Box::new(snapshot)),
         }));
+    }
+
+    pub(super) fn confirm_sink(&mut self, checkpoint: CheckpointId) {
+        self.store_progress();
+        if let Some(snapshot) = self.snapshots.get_mut(&checkpoint) {
+            snapshot.awaits = snapshot.awaits.without_sink();
+            self.acknowledge_if_whole(checkpoint);
+        }
+    }
+
+    pub(super) fn acknowledge_if_whole(&mut self, checkpoint: CheckpointId) {
+        let Some(snapshot) = self.snapshots.get(&checkpoint) else { return };
+        if snapshot.awaits != Awaits::Nothing {
+            return;
+        }
+        let finished = snapshot.finished;
+        let state = snapshot.state.expect("the store has replied, or the store would be awaited");
+        self.snapshots.remove(&checkpoint);
+        self.report(FromTask::Acknowledged { checkpoint, state, finished });
     }
 }

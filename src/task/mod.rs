@@ -19,6 +19,7 @@ mod acks;
 mod capture;
 mod gate;
 mod outlet;
+mod progress;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -32,14 +33,15 @@ use crate::message::{AbortReason, FromTask, TaskError, ToPeer, ToTask};
 use crate::operator::sink::{SinkMachine, SinkReply, SinkRequest};
 use crate::operator::source::{ReadReply, ReadRequest, SourceMachine, SourceStep};
 use crate::operator::stage::Stage;
-use crate::state::snapshot::{InFlight, TaskSnapshot};
-use crate::storage::{StateHandle, StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue};
-use crate::task::capture::Capture;
+use crate::state::snapshot::TaskSnapshot;
+use crate::storage::{StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue};
+use crate::task::capture::{Awaits, Capture, Snapshotting};
 use crate::time::{EventTime, Instant};
 
 use acks::Acks;
 pub(crate) use gate::Gate;
 pub(crate) use outlet::Outlet;
+pub(crate) use progress::Progress;
 
 /// A running subtask.
 #[derive(Clone)]
@@ -56,6 +58,8 @@ pub struct Task {
     outlet: Outlet,
     /// If records are acknowledged.
     acks: Option<Acks>,
+    /// Under transactional updates.
+    progress: Option<Progress>,
     /// The highest checkpoint that was started or aborted here: older ones are out of order (rule
     /// 9).
     latest: Option<CheckpointId>,
@@ -122,24 +126,6 @@ pub enum Phase {
     Failed,
 }
 
-/// What a snapshot still waits for before it is acknowledged.
-#[derive(Clone, Debug)]
-struct Snapshotting {
-    awaits: Awaits,
-    /// Known once the store has replied.
-    state: Option<StateHandle>,
-    /// The data had ended when it was taken.
-    finished: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Awaits {
-    StoreAndSink,
-    Store,
-    Sink,
-    Nothing,
-}
-
 impl Task {
     /// Puts a task together. `finished`: it was restored from a checkpoint that covers the end of
     /// its data.
@@ -161,7 +147,8 @@ impl Task {
             | Mechanism::Tracked
             | Mechanism::Aligned
             | Mechanism::Unaligned
-            | Mechanism::AlignedTimeout => None,
+            | Mechanism::AlignedTimeout
+            | Mechanism::Transactional => None,
         };
         let recovery = sink.as_mut().map(SinkMachine::recover).unwrap_or_default();
         let mut task = Self {
@@ -169,13 +156,14 @@ impl Task {
             mechanism,
             alignment_timeout: parts.alignment_timeout,
             phase: Phase::AwaitingSinkRecovery,
-            gate: Gate::new(inputs, finished),
+            gate: Gate::new(inputs, finished && parts.progress.is_none()),
             handler: BarrierHandler::new(mechanism, inputs, parts.may_overtake),
             source,
             stage,
             sink,
             outlet,
             acks,
+            progress: parts.progress,
             latest: None,
             aborted: BTreeSet::new(),
             snapshots: BTreeMap::new(),
@@ -212,10 +200,11 @@ impl Task {
         self.handler.is_blocked(channel)
     }
 
-    /// Whether elements may be delivered: not before restored transactions are dealt with.
+    /// Whether elements may be delivered: not before restored transactions are dealt with, nor while
+    /// too much is held that is not durable.
     pub fn accepts_elements(&self) -> bool {
         match self.phase {
-            Phase::AwaitingRecords | Phase::AwaitingFinalCheckpoint => true,
+            Phase::AwaitingRecords | Phase::AwaitingFinalCheckpoint => !self.holds_enough(),
             Phase::AwaitingSinkRecovery
             | Phase::AwaitingLastCommits
             | Phase::AwaitingLastFlush
@@ -224,9 +213,9 @@ impl Task {
         }
     }
 
-    /// Whether snapshots are not yet acknowledged.
+    /// Whether snapshots are not yet acknowledged, or a write of the task's progress not confirmed.
     pub fn is_snapshotting(&self) -> bool {
-        !self.snapshots.is_empty()
+        !self.snapshots.is_empty() || self.is_writing_progress()
     }
 
     /// Whether some barriers of a checkpoint have come and others are awaited.
@@ -262,15 +251,17 @@ impl Task {
 
     /// The task's state as a snapshot at this moment would hold it.
     pub fn capture(&mut self, checkpoint: CheckpointId) -> TaskSnapshot {
+        let (in_flight, numbers) = self.channels();
         TaskSnapshot {
             checkpoint,
             task: self.subtask.task,
-            finished: self.phase == Phase::AwaitingFinalCheckpoint,
+            finished: self.phase == Phase::AwaitingFinalCheckpoint || self.has_written_end(),
             operators: self.stage.snapshot(),
             source: self.source.as_ref().map(SourceMachine::state),
             transactions: self.sink.as_ref().map(SinkMachine::transactions).unwrap_or_default(),
             log: self.sink.as_ref().map(SinkMachine::log).unwrap_or_default(),
-            in_flight: InFlight::default(),
+            in_flight,
+            numbers,
         }
     }
 
@@ -287,7 +278,9 @@ impl Task {
     /// Sends on what the outlet collected. To be called when no more input is at hand, so that a
     /// half full batch does not wait.
     pub fn flush(&mut self) {
-        self.outlet.flush(&mut self.outputs);
+        let (outlet, produced) = self.produced();
+        outlet.flush(produced);
+        self.flush_progress();
         if self.acks.as_mut().is_some_and(Acks::begin_flush) {
             self.outputs.push_back(TaskOutput::Sink(SinkRequest::Flush(None)));
         }
@@ -319,7 +312,10 @@ impl Task {
                 {
                     capture.record(channel, [records.clone()]);
                 }
-                self.process(records);
+                if let Some(records) = self.take_in(channel, records) {
+                    self.process(records);
+                    self.write_if_full();
+                }
             }
             Element::Watermark(watermark) => {
                 if let Some(lowest) = self.gate.handle_watermark(channel, watermark) {
@@ -360,6 +356,7 @@ impl Task {
                     self.pull();
                 }
             }
+            ToPeer::TakenIn { outlet, next } => self.forget_taken_in(outlet, next),
         }
     }
 
@@ -379,6 +376,7 @@ impl Task {
         match source.handle_read(reply) {
             Ok(step) => {
                 if let Some(step) = step {
+                    self.note_change();
                     self.take_step(step);
                 }
                 self.pull();
@@ -416,8 +414,13 @@ impl Task {
                 StoreKey::Reservation { .. },
                 StoreOutcome::Failed(error) | StoreOutcome::Unknown(error),
             ) => self.fail(TaskError::External(format!("positions were not stored: {error}"))),
+            (StoreKey::Progress { .. }, StoreOutcome::Stored(_)) => self.handle_progress_stored(),
+            (
+                StoreKey::Progress { .. },
+                StoreOutcome::Failed(error) | StoreOutcome::Unknown(error),
+            ) => self.fail(TaskError::External(format!("progress was not stored: {error}"))),
             (StoreKey::Metadata(_) | StoreKey::Attempt, _) => {
-                unreachable!("a task stores its state and its reservations only")
+                unreachable!("a task stores its own parts only")
             }
         }
     }
@@ -441,6 +444,7 @@ impl Task {
                 for checkpoint in confirmed.collect::<Vec<_>>() {
                     self.confirm_sink(checkpoint);
                 }
+                self.store_prepared_progress();
             }
             SinkReply::Committed(transaction) => {
                 let sink = self.sink.as_mut().expect("only a task with a sink hears of commits");
@@ -455,14 +459,14 @@ impl Task {
                 let (is_delivering, is_settled) = (sink.is_committing(), sink.is_settled());
                 self.outputs.extend(next.map(TaskOutput::Sink));
                 if self.phase == Phase::AwaitingSinkRecovery && !is_delivering {
-                    self.start(self.gate.is_finished());
+                    self.start(self.gate.is_finished() || self.has_written_end());
                 } else if self.phase == Phase::AwaitingLastCommits && is_settled {
                     self.finish();
                 }
             }
             SinkReply::DanglingAborted => {
                 if self.phase == Phase::AwaitingSinkRecovery {
-                    self.start(self.gate.is_finished());
+                    self.start(self.gate.is_finished() || self.has_written_end());
                 }
             }
         }
@@ -478,16 +482,18 @@ impl Task {
     fn start(&mut self, finished: bool) {
         self.phase = Phase::AwaitingRecords;
         self.report(FromTask::Running);
-        if finished {
-            self.announce_end();
-        } else {
+        self.send_unacknowledged();
+        if !finished {
             self.pull();
+        } else if self.progress.is_none() || self.source.is_some() {
+            self.announce_end();
         }
     }
 
     /// Lets the source go on until it awaits something.
     fn pull(&mut self) {
         while self.phase == Phase::AwaitingRecords
+            && !self.holds_enough()
             && let Some(source) = &mut self.source
             && let Some(step) = source.position_to_store().or_else(|| source.step())
         {
@@ -509,7 +515,9 @@ impl Task {
                     records.set_anchor(acks.begin(read));
                     self.outputs.extend(acks.alarm());
                 }
+                self.note_read(&records);
                 self.process(records);
+                self.write_if_full();
                 let source = self.source.as_mut().expect("only a source emits");
                 if let Some(watermark) = source.advance_watermark() {
                     self.advance_watermark(watermark);
@@ -525,7 +533,10 @@ impl Task {
         }
         match &mut self.sink {
             Some(sink) => self.outputs.extend(sink.write(records).map(TaskOutput::Sink)),
-            None => self.outlet.send(records, &mut self.outputs),
+            None => {
+                let (outlet, produced) = self.produced();
+                outlet.send(records, produced);
+            }
         }
     }
 
@@ -550,7 +561,9 @@ impl Task {
     fn advance_watermark(&mut self, watermark: EventTime) {
         let out = self.stage.on_watermark(watermark);
         self.send_on(out);
-        self.outlet.broadcast(Element::Watermark(watermark), &mut self.outputs);
+        let (outlet, produced) = self.produced();
+        outlet.broadcast(Element::Watermark(watermark), produced);
+        self.note_change();
     }
 
     fn handle_end_of_data(&mut self, channel: ChannelIndex) {
@@ -564,15 +577,33 @@ impl Task {
     /// All inputs have ended: the timers that are left fire, and the operators say their last
     /// words.
     fn end_data(&mut self) {
+        if self.has_written_end() {
+            return self.announce_end();
+        }
         let out = self.stage.on_watermark(EventTime::MAX);
         self.send_on(out);
         let out = self.stage.on_end_of_data();
         self.send_on(out);
-        self.announce_end();
+        let (outlet, produced) = self.produced();
+        outlet.broadcast(Element::EndOfData, produced);
+        if self.progress.is_some() {
+            self.write_end();
+        } else {
+            self.await_end();
+        }
     }
 
+    /// The end of the data is part of the state that the task begins with.
     fn announce_end(&mut self) {
         self.outlet.broadcast(Element::EndOfData, &mut self.outputs);
+        if self.progress.is_some() {
+            self.finish_settled();
+        } else {
+            self.await_end();
+        }
+    }
+
+    fn await_end(&mut self) {
         if self.mechanism.takes_checkpoints() {
             self.phase = Phase::AwaitingFinalCheckpoint;
             self.report(FromTask::EndOfData);
@@ -616,11 +647,7 @@ impl Task {
         match self.phase {
             Phase::AwaitingFinalCheckpoint => {
                 self.handle_completed(checkpoint);
-                if self.sink.as_ref().is_none_or(SinkMachine::is_settled) {
-                    self.finish();
-                } else {
-                    self.phase = Phase::AwaitingLastCommits;
-                }
+                self.finish_settled();
             }
             Phase::Finished => self.report(FromTask::Finished),
             Phase::AwaitingSinkRecovery
@@ -725,42 +752,8 @@ impl Task {
         self.report(FromTask::Declined { checkpoint, reason });
     }
 
-    fn confirm_sink(&mut self, checkpoint: CheckpointId) {
-        if let Some(snapshot) = self.snapshots.get_mut(&checkpoint) {
-            snapshot.awaits = snapshot.awaits.without_sink();
-            self.acknowledge_if_whole(checkpoint);
-        }
-    }
-
-    fn acknowledge_if_whole(&mut self, checkpoint: CheckpointId) {
-        let Some(snapshot) = self.snapshots.get(&checkpoint) else { return };
-        if snapshot.awaits != Awaits::Nothing {
-            return;
-        }
-        let finished = snapshot.finished;
-        let state = snapshot.state.expect("the store has replied, or the store would be awaited");
-        self.snapshots.remove(&checkpoint);
-        self.report(FromTask::Acknowledged { checkpoint, state, finished });
-    }
-
     fn report(&mut self, body: FromTask) {
         self.outputs.push_back(TaskOutput::Report(body));
-    }
-}
-
-impl Awaits {
-    const fn without_store(self) -> Self {
-        match self {
-            Self::StoreAndSink | Self::Sink => Self::Sink,
-            Self::Store | Self::Nothing => Self::Nothing,
-        }
-    }
-
-    const fn without_sink(self) -> Self {
-        match self {
-            Self::StoreAndSink | Self::Store => Self::Store,
-            Self::Sink | Self::Nothing => Self::Nothing,
-        }
     }
 }
 
@@ -777,6 +770,8 @@ pub(crate) struct TaskParts {
     pub(crate) stage: Box<dyn Stage>,
     pub(crate) sink: Option<SinkMachine>,
     pub(crate) outlet: Outlet,
+    /// Under transactional updates.
+    pub(crate) progress: Option<Progress>,
 }
 
 /// How many aborted checkpoints a task remembers whose barriers have not come.

@@ -162,7 +162,7 @@ impl Mode {
                 mechanism.guarantee()
             ));
         }
-        if sink.awaits_completion() && !mechanism.takes_checkpoints() {
+        if sink.awaits_completion() && !mechanism.restores() {
             return Some(format!(
                 "--sink {sink} shows rows when a checkpoint completes, and --mechanism {mechanism} \
                  takes none: use --sink plain or another mechanism"

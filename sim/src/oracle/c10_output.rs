@@ -109,7 +109,7 @@ fn by_value(facts: &Facts<'_>, sink: &SinkFacts<'_>, claim: Level) -> Vec<Findin
             }
         }
     }
-    if facts.is_finished && (values_are_due || !facts.mechanism.takes_checkpoints()) {
+    if facts.is_finished && (values_are_due || !facts.mechanism.restores()) {
         for (row, expected) in due {
             let often = visible.get(row).copied().unwrap_or_default();
             if often < expected {

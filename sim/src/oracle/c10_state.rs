@@ -32,7 +32,7 @@ fn judge(facts: &Facts<'_>) -> Vec<Finding> {
         }));
     }
     if !facts.state_is_idempotent {
-        let counts = if facts.mechanism.takes_checkpoints() {
+        let counts = if facts.mechanism.restores() {
             in_state
         } else {
             let all = facts.state.incarnations.iter().flat_map(|(_, applied)| applied);

@@ -2,7 +2,8 @@
 //! becomes visible only when a checkpoint that covers it is complete, and ends in exactly one way.
 //!
 //! A transaction belongs to the first checkpoint whose snapshot its sink takes after its first row.
-//! A complete checkpoint covers it if it is that one or a later one *of the same attempt*.
+//! A complete checkpoint covers it if it is that one or a later one *of the same attempt*. Under
+//! transactional updates the durable writes of the sink's own task take the place of checkpoints.
 //!
 //! The false alarms it avoids: a checkpoint that is aborted ends no transaction, the next one
 //! covers it as well; whoever restores a checkpoint may commit again, under a later attempt, what
@@ -14,8 +15,7 @@ use std::collections::BTreeMap;
 use cofferdam::id::{AttemptId, CheckpointId, TaskId, TransactionId};
 use cofferdam::trace::TraceEvent;
 
-use super::by_attempt::ByAttempt;
-use super::completions::Completions;
+use super::covered::Covered;
 use super::{Facts, Finding, Oracle, Subject};
 
 /// The judge.
@@ -44,17 +44,15 @@ enum State {
 
 struct TwoPhase {
     transactions: BTreeMap<TransactionId, Transaction>,
-    completed: ByAttempt<Option<CheckpointId>>,
+    covered: Covered,
 }
 
 fn judge(facts: &Facts<'_>) -> Vec<Finding> {
-    let mut completions = Completions::new(facts.tasks);
-    let mut sinks = TwoPhase { transactions: BTreeMap::new(), completed: ByAttempt::new(None) };
+    let covered = Covered::new(facts.tasks);
+    let mut sinks = TwoPhase { transactions: BTreeMap::new(), covered };
     let mut problems = Vec::new();
     for traced in facts.control {
-        if let Some(completion) = completions.note(&traced.event) {
-            *sinks.completed.at(completion.attempt) = Some(completion.checkpoint);
-        }
+        sinks.covered.note(&traced.event);
         problems.extend(sinks.note(&traced.event));
     }
     if facts.is_finished {
@@ -70,7 +68,8 @@ impl TwoPhase {
             TraceEvent::Written { task, transaction: Some(transaction), .. } => {
                 self.write(task, transaction)
             }
-            TraceEvent::Snapshot { task, attempt, checkpoint, .. } => {
+            TraceEvent::Snapshot { task, attempt, checkpoint, .. }
+            | TraceEvent::ProgressCut { task, attempt, write: checkpoint, .. } => {
                 for (_, open) in self.of_task(task, attempt) {
                     open.checkpoint.get_or_insert(checkpoint);
                 }
@@ -121,13 +120,9 @@ impl TwoPhase {
         })
     }
 
-    fn is_covered(&mut self, id: TransactionId, checkpoint: Option<CheckpointId>) -> bool {
-        checkpoint.is_some() && *self.completed.at(id.attempt) >= checkpoint
-    }
-
     fn commit(&mut self, id: TransactionId, attempt: AttemptId) -> Option<String> {
-        let Transaction { checkpoint, state, .. } = *self.transactions.get(&id)?;
-        let is_covered = self.is_covered(id, checkpoint);
+        let Transaction { task, checkpoint, state } = *self.transactions.get(&id)?;
+        let is_covered = self.covered.covers(id.attempt, task, checkpoint);
         self.transactions.get_mut(&id)?.state = State::Committed;
         match state {
             State::Open => Some(format!("transaction {id} was committed and never prepared")),
@@ -144,8 +139,8 @@ impl TwoPhase {
     }
 
     fn roll_back(&mut self, id: TransactionId, attempt: AttemptId) -> Option<String> {
-        let Transaction { checkpoint, state, .. } = *self.transactions.get(&id)?;
-        let is_covered = self.is_covered(id, checkpoint);
+        let Transaction { task, checkpoint, state } = *self.transactions.get(&id)?;
+        let is_covered = self.covered.covers(id.attempt, task, checkpoint);
         self.transactions.get_mut(&id)?.state = State::RolledBack;
         if state == State::Committed {
             Some(format!("transaction {id} was rolled back after its commit"))

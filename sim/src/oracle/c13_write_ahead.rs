@@ -14,8 +14,7 @@ use std::collections::BTreeMap;
 use cofferdam::id::{CheckpointId, TaskId, TransactionId};
 use cofferdam::trace::TraceEvent;
 
-use super::by_attempt::ByAttempt;
-use super::completions::Completions;
+use super::covered::Covered;
 use super::{Facts, Finding, Oracle, Subject};
 
 /// The judge.
@@ -35,17 +34,15 @@ struct Portion {
 
 struct WriteAhead {
     portions: BTreeMap<TransactionId, Portion>,
-    completed: ByAttempt<Option<CheckpointId>>,
+    covered: Covered,
 }
 
 fn judge(facts: &Facts<'_>) -> Vec<Finding> {
-    let mut completions = Completions::new(facts.tasks);
-    let mut sinks = WriteAhead { portions: BTreeMap::new(), completed: ByAttempt::new(None) };
+    let covered = Covered::new(facts.tasks);
+    let mut sinks = WriteAhead { portions: BTreeMap::new(), covered };
     let mut problems = Vec::new();
     for traced in facts.control {
-        if let Some(completion) = completions.note(&traced.event) {
-            *sinks.completed.at(completion.attempt) = Some(completion.checkpoint);
-        }
+        sinks.covered.note(&traced.event);
         problems.extend(sinks.note(&traced.event));
     }
     if facts.is_finished {
@@ -64,7 +61,8 @@ impl WriteAhead {
                 let of = self.portions.entry(portion).or_insert(open).checkpoint?;
                 Some(format!("{task} logged rows in portion {portion} after the snapshot of {of}"))
             }
-            TraceEvent::Snapshot { task, attempt, checkpoint, .. } => {
+            TraceEvent::Snapshot { task, attempt, checkpoint, .. }
+            | TraceEvent::ProgressCut { task, attempt, write: checkpoint, .. } => {
                 for (id, portion) in &mut self.portions {
                     if portion.task == task && id.attempt == attempt {
                         portion.checkpoint.get_or_insert(checkpoint);
@@ -86,8 +84,7 @@ impl WriteAhead {
             return Some(format!("portion {id} was sent and never logged"));
         };
         portion.is_delivered = true;
-        let checkpoint = portion.checkpoint;
-        if !self.is_covered(id, checkpoint) {
+        if !self.covered.covers(id.attempt, portion.task, portion.checkpoint) {
             return Some(format!(
                 "portion {id} was sent before a checkpoint that covers it was complete"
             ));
@@ -98,21 +95,14 @@ impl WriteAhead {
         passed.map(|earlier| format!("portion {id} was sent before portion {earlier}"))
     }
 
-    fn is_covered(&mut self, id: TransactionId, checkpoint: Option<CheckpointId>) -> bool {
-        checkpoint.is_some() && *self.completed.at(id.attempt) >= checkpoint
-    }
-
     /// What is covered and was not sent.
     fn unsent(&mut self) -> Vec<TransactionId> {
-        let waiting = self.portions.iter().filter(|(_, portion)| !portion.is_delivered);
-        let waiting: Vec<_> = waiting.map(|(id, portion)| (*id, portion.checkpoint)).collect();
-        let mut unsent = Vec::new();
-        for (id, checkpoint) in waiting {
-            if self.is_covered(id, checkpoint) {
-                unsent.push(id);
-            }
-        }
-        unsent
+        let Self { portions, covered } = self;
+        let waiting = portions.iter().filter(|(_, portion)| !portion.is_delivered);
+        let due = waiting.filter(|(id, portion)| {
+            covered.covers(id.attempt, portion.task, portion.checkpoint)
+        });
+        due.map(|(id, _)| *id).collect()
     }
 }
 

@@ -20,6 +20,7 @@ mod c13_two_phase;
 mod c13_write_ahead;
 mod c14_liveness;
 mod completions;
+mod covered;
 mod delivery;
 mod durable_before_ack;
 mod judgement;

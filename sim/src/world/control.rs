@@ -227,6 +227,7 @@ impl World {
                 applied: Log::new(),
                 cut: None,
                 in_flight: BTreeMap::new(),
+                productions: BTreeMap::new(),
                 step_at: None,
                 busy_until: Instant::ZERO,
                 is_finished: false,

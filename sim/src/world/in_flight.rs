@@ -1,8 +1,11 @@
 //! Barriers that overtake, and the records in flight that they leave to the snapshots: what the
 //! driver owes the tasks for it, the origins of those records, and putting them back at recovery.
 
+use std::collections::BTreeMap;
+
 use cofferdam::element::{Barrier, Batch, Element};
 use cofferdam::graph::Channel;
+use cofferdam::guarantee::Mechanism;
 use cofferdam::id::{AttemptId, ChannelId, ChannelIndex, CheckpointId, OutletIndex, TaskId};
 use cofferdam::state::snapshot::{InFlight, TaskSnapshot, TaskState};
 use cofferdam::storage::{CheckpointMetadata, StoreKey};
@@ -23,6 +26,8 @@ use crate::log::Log;
 pub(super) struct Shadow {
     pub(super) applied: Log<Applied>,
     pub(super) in_flight: InFlight<Origin>,
+    /// As those of the slot.
+    pub(super) productions: BTreeMap<OutletIndex, Log<Origin>>,
 }
 
 impl World {
@@ -174,6 +179,9 @@ impl World {
 
     /// The task's state is cut: what is delivered from now on is not part of it.
     pub(super) fn note_cut(&mut self, task: &mut Task, checkpoint: CheckpointId) {
+        if self.plan.job.config().mechanism == Mechanism::Transactional {
+            return self.note_progress_cut(task, checkpoint);
+        }
         let (id, attempt) = (task.id(), task.attempt());
         let digest = digest(&task.capture(checkpoint).to_state());
         self.record(TraceEvent::Snapshot { task: id, attempt, checkpoint, digest });
@@ -209,7 +217,7 @@ impl World {
         let (_, applied) = slot.cut.clone().filter(|(of, _)| *of == checkpoint)?;
         let in_flight = slot.in_flight.remove(&checkpoint).unwrap_or_default();
         slot.in_flight.retain(|other, _| *other > checkpoint);
-        Some(Shadow { applied, in_flight })
+        Some(Shadow { applied, in_flight, ..Shadow::default() })
     }
 
     /// Notes which records in flight are about to be stored.

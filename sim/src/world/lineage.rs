@@ -57,17 +57,21 @@ impl Lineage {
         handle: impl Fn(&mut Task, Batch),
     ) -> Self {
         let mut copy = task.clone();
+        let mut held = copy.held(0).count();
         let mut planned: BTreeMap<usize, VecDeque<Origin>> = BTreeMap::new();
         for (origin, record) in origins.iter().zip(records.clone().split()) {
             let logged = open_rows(&copy).len();
             handle(&mut copy, record);
-            copy.flush();
             let mut lineage = Self::of(Some(*origin));
             for rows in &open_rows(&copy)[logged..] {
                 let of_rows = lineage.sink_origins(plan, &copy, rows);
                 planned.entry(SINK).or_default().extend(of_rows);
             }
-            while let Some(output) = copy.poll_output() {
+            copy.flush();
+            let produced: Vec<TaskOutput> = copy.held(held).cloned().collect();
+            held += produced.len();
+            let sent = std::iter::from_fn(|| copy.poll_output()).collect::<Vec<TaskOutput>>();
+            for output in produced.into_iter().chain(sent) {
                 let (place, records) = match output {
                     TaskOutput::Send(outlet, Element::Batch(records)) => (outlet.index(), records),
                     TaskOutput::Sink(SinkRequest::Write { records, .. }) => (SINK, records),

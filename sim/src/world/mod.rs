@@ -13,6 +13,7 @@ mod crash;
 mod in_flight;
 mod lineage;
 mod outputs;
+mod progress;
 mod steps;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -22,7 +23,9 @@ use std::time::Duration;
 
 use cofferdam::coordinator::{Coordinator, JobError};
 use cofferdam::element::{Batch, Element};
-use cofferdam::id::{AttemptId, ChannelId, CheckpointId, TaskId, TransactionId, VertexId};
+use cofferdam::id::{
+    AttemptId, ChannelId, CheckpointId, OutletIndex, TaskId, TransactionId, VertexId,
+};
 use cofferdam::job::Job;
 use cofferdam::message::{TaskMessage, ToPeer, ToTask};
 use cofferdam::operator::sink::SinkRequest;
@@ -83,6 +86,8 @@ pub struct World {
     interposer: Interposer,
     /// What each snapshot held of whom, by the key of the task's part.
     shadows: BTreeMap<StoreKey, Shadow>,
+    /// The same of each write of a task's progress, by its number.
+    progress: BTreeMap<(StoreKey, CheckpointId), Shadow>,
     /// Where the rows of each portion come from that write-ahead sinks keep in their tasks' state.
     logged: BTreeMap<TransactionId, Log<Origin>>,
     /// Faults that have not struck, by their place in the plan.
@@ -130,6 +135,9 @@ struct Slot {
     cut: Option<(CheckpointId, Log<Applied>)>,
     /// The origins of the records in flight that may become part of a snapshot.
     in_flight: BTreeMap<CheckpointId, InFlight<Origin>>,
+    /// Where the records come from that the task has produced under transactional updates, by output
+    /// and number.
+    productions: BTreeMap<OutletIndex, Log<Origin>>,
     step_at: Option<Instant>,
     /// The end of the last step.
     busy_until: Instant,
@@ -214,6 +222,7 @@ impl World {
             external,
             interposer: Interposer::new(plan.variant),
             shadows: BTreeMap::new(),
+            progress: BTreeMap::new(),
             logged: BTreeMap::new(),
             armed: vec![true; plan.faults.len()],
             window_counts: vec![0; plan.faults.len()],

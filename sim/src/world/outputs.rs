@@ -10,7 +10,6 @@ use cofferdam::id::{AttemptId, ChannelId, OutletIndex, TaskId, TransactionId};
 use cofferdam::message::{FromTask, TaskError, TaskMessage, ToPeer};
 use cofferdam::operator::sink::{SinkMachine, SinkReply, SinkRequest};
 use cofferdam::state::codec::{self, Kind};
-use cofferdam::state::snapshot::InFlight;
 use cofferdam::storage::{StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue};
 use cofferdam::task::{Task, TaskOutput};
 use cofferdam::trace::{Disturbance, Origin, TraceEvent};
@@ -59,6 +58,7 @@ impl World {
         call(&mut task);
         self.note_logged(&task, logged, &mut lineage);
         task.flush();
+        self.note_produced(&task, &mut lineage);
         let wakes = !accepted && task.accepts_elements();
         let mut left = match fault {
             Some((_, Cut::Updated)) => 0,
@@ -158,7 +158,10 @@ impl World {
     fn send(&mut self, task: &Task, outlet: OutletIndex, element: Element, lineage: &mut Lineage) {
         let plan = self.plan.clone();
         let origins = match &element {
-            Element::Batch(records) => lineage.origins(&plan, task, outlet.index(), records),
+            Element::Batch(records) => match records.number() {
+                Some(first) => self.origins_of_produced(task, outlet, first, records.len()),
+                None => lineage.origins(&plan, task, outlet.index(), records),
+            },
             Element::Watermark(_)
             | Element::Barrier(_)
             | Element::Cancel(_)
@@ -269,7 +272,7 @@ impl World {
             self.shadows.insert(*key, shadow);
         } else if let Some(slot) = self.slot_mut(id, attempt) {
             let applied = slot.applied.clone();
-            self.shadows.insert(*key, Shadow { applied, in_flight: InFlight::default() });
+            self.shadows.insert(*key, Shadow { applied, ..Shadow::default() });
             let (digest, checkpoint) = (digest(&state), *checkpoint);
             self.record(TraceEvent::Snapshot { task: id, attempt, checkpoint, digest });
         }
@@ -321,7 +324,9 @@ impl World {
         let outcome = if self.is_fenced(writer, key) {
             StoreOutcome::Failed("a newer attempt has taken over".to_owned())
         } else if !self.may_disturb() {
-            StoreOutcome::Stored(self.store.put(key, bytes))
+            let handle = self.store.put(key, bytes);
+            self.note_progress_stored(writer, key);
+            StoreOutcome::Stored(handle)
         } else if self.decider.chance(Choice::WriteFate, subject, failed) {
             self.disturbed(Disturbance::StoreFailed, writer.task());
             StoreOutcome::Failed("the store refused".to_owned())
@@ -329,10 +334,13 @@ impl World {
             self.disturbed(Disturbance::StoreUnknown, writer.task());
             if self.decider.below(Choice::WriteFate, subject, 2) == 0 {
                 self.store.put(key, bytes);
+                self.note_progress_stored(writer, key);
             }
             StoreOutcome::Unknown("the store did not answer".to_owned())
         } else {
-            StoreOutcome::Stored(self.store.put(key, bytes))
+            let handle = self.store.put(key, bytes);
+            self.note_progress_stored(writer, key);
+            StoreOutcome::Stored(handle)
         };
         if let (Writer::Task(task, attempt), StoreOutcome::Stored(_)) = (writer, &outcome) {
             match key {
@@ -342,7 +350,7 @@ impl World {
                 StoreKey::Reservation { .. } => {
                     self.record(TraceEvent::Reserved { task, attempt });
                 }
-                StoreKey::Metadata(_) | StoreKey::Attempt => {}
+                StoreKey::Progress { .. } | StoreKey::Metadata(_) | StoreKey::Attempt => {}
             }
         }
         let delay = self.delay(Choice::WriteDelay, subject, self.plan.options.message_delay_us);
@@ -374,6 +382,7 @@ impl World {
                         self.slot_mut(id, attempt).and_then(|slot| slot.reserved.take())
                     }
                     StoreKey::Reservation { .. }
+                    | StoreKey::Progress { .. }
                     | StoreKey::State { .. }
                     | StoreKey::Metadata(_)
                     | StoreKey::Attempt => None,

@@ -108,7 +108,11 @@ impl World {
             match element {
                 Element::Batch(records) => {
                     self.note_recorded(id, attempt, channel, &origins);
-                    self.process(id, attempt, records, &origins, lineage::handle_on(channel));
+                    let known = self.known(id, attempt, channel, &records);
+                    if known < records.len() {
+                        let (records, origins) = (records.skip(known), &origins[known..]);
+                        self.process(id, attempt, records, origins, lineage::handle_on(channel));
+                    }
                 }
                 element @ (Element::Watermark(_)
                 | Element::Barrier(_)
@@ -220,7 +224,7 @@ impl World {
         let restore = self.control.restore.clone();
         let Some(slot) = self.slot_mut(id, attempt) else { return };
         let Life::Starting = slot.life else { return };
-        let mut restored = None;
+        let (mut restored, mut resumed) = (None, None);
         let start = match &restore {
             Some(metadata) => {
                 let handle = metadata.tasks[id.index()];
@@ -235,9 +239,12 @@ impl World {
                 }
             }
             None => {
+                let written = self.last_progress(id, attempt);
+                resumed = written.as_ref().map(|state| state.checkpoint);
                 let key = StoreKey::Reservation { vertex, subtask };
                 let reserved = self.store.begin_reserving(key, attempt);
-                TaskStart::Fresh(reserved.or(plan.initial[id.index()].clone()))
+                let positions = reserved.or(plan.initial[id.index()].clone());
+                written.map_or(TaskStart::Fresh(positions), TaskStart::Restored)
             }
         };
         if plan.job.sink(vertex).is_some() {
@@ -257,6 +264,7 @@ impl World {
             (checkpoint, digest)
         });
         self.record(TraceEvent::Started { task: id, attempt, restored });
+        self.resume(&mut task, resumed);
         let slot = self.slot_mut(id, attempt).expect("it was there a moment ago");
         slot.life = Life::Live(Box::new(task));
         self.call(id, attempt, Lineage::of(None), |_| ());
@@ -298,5 +306,6 @@ impl Slot {
 
 /// A digest of what a task's state holds: operators, positions, transactions.
 pub(super) fn digest(state: &TaskState) -> u64 {
-    KeyHash::of(&(&state.operators, &state.source, &state.transactions, &state.log)).get()
+    let TaskState { operators, source, transactions, log, numbers, .. } = state;
+    KeyHash::of(&(operators, source, transactions, log, numbers)).get()
 }
