@@ -145,7 +145,7 @@ impl Slot {
         }
         for _ in 0..ELEMENTS_PER_STEP {
             if !self.may_take_input() {
-                return moved;
+                return (self.task.awaits_flush() && self.flush(around)) || moved;
             }
             let Some((channel, element)) = self.take(around.exchange) else {
                 return self.flush(around) || moved;

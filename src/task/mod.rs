@@ -280,7 +280,8 @@ impl Task {
     pub fn flush(&mut self) {
         let (outlet, produced) = self.produced();
         outlet.flush(produced);
-        self.flush_progress();
+        self.number_produced();
+        self.write_progress();
         if self.acks.as_mut().is_some_and(Acks::begin_flush) {
             self.outputs.push_back(TaskOutput::Sink(SinkRequest::Flush(None)));
         }
@@ -314,7 +315,7 @@ impl Task {
                 }
                 if let Some(records) = self.take_in(channel, records) {
                     self.process(records);
-                    self.write_if_full();
+                    self.number_produced();
                 }
             }
             Element::Watermark(watermark) => {
@@ -517,7 +518,7 @@ impl Task {
                 }
                 self.note_read(&records);
                 self.process(records);
-                self.write_if_full();
+                self.number_produced();
                 let source = self.source.as_mut().expect("only a source emits");
                 if let Some(watermark) = source.advance_watermark() {
                     self.advance_watermark(watermark);

@@ -298,14 +298,16 @@ impl Task {
         }
     }
 
-    /// Begins a write if so much is held that nothing more is taken in without one.
-    pub(super) fn write_if_full(&mut self) {
+    /// Gives what was produced its numbers.
+    pub(super) fn number_produced(&mut self) {
         if let Some(progress) = &mut self.progress {
             progress.number();
-            if progress.is_full() {
-                self.write_progress();
-            }
         }
+    }
+
+    /// Whether nothing more is taken in before [`Task::flush`] is called.
+    pub fn awaits_flush(&self) -> bool {
+        self.holds_enough() && !self.is_writing_progress()
     }
 
     /// Sends again what the receivers may not have.
@@ -413,14 +415,6 @@ impl Task {
     pub(super) fn forget_taken_in(&mut self, outlet: OutletIndex, next: u64) {
         if let Some(progress) = &mut self.progress {
             progress.outputs[outlet.index()].forget_before(next);
-        }
-    }
-
-    /// Numbers what was produced; begins a write of what has changed.
-    pub(super) fn flush_progress(&mut self) {
-        if let Some(progress) = &mut self.progress {
-            progress.number();
-            self.write_progress();
         }
     }
 }
