@@ -185,12 +185,13 @@ impl fmt::Display for Moment {
     }
 }
 
-/// What changes when a run makes progress: checkpoints come, or positions are reserved.
+/// What changes when a run makes progress: checkpoints come, positions are reserved, or tasks write
+/// their progress.
 fn signs(checkpoints: &Path) -> Vec<(String, Option<SystemTime>)> {
     let Ok(entries) = fs::read_dir(checkpoints) else { return Vec::new() };
     let signs = entries.flatten().filter_map(|entry| {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let is_sign = name.starts_with("chk-") || name.starts_with("reserved-");
+        let is_sign = SIGNS.iter().any(|sign| name.starts_with(sign));
         is_sign.then(|| (name, entry.metadata().ok().and_then(|data| data.modified().ok())))
     });
     let mut signs: Vec<_> = signs.collect();
@@ -198,9 +199,13 @@ fn signs(checkpoints: &Path) -> Vec<(String, Option<SystemTime>)> {
     signs
 }
 
+/// Whether a run would be restored: from a checkpoint, or each task from its own progress.
 fn holds_checkpoint(checkpoints: &Path) -> bool {
     let Ok(entries) = fs::read_dir(checkpoints) else { return false };
-    entries.flatten().any(|entry| entry.path().join("metadata").is_file())
+    entries.flatten().any(|entry| {
+        let is_progress = entry.file_name().to_string_lossy().starts_with(PROGRESS);
+        is_progress || entry.path().join("metadata").is_file()
+    })
 }
 
 fn has_ended(child: &mut Child) -> Result<bool, Failure> {
@@ -219,6 +224,10 @@ const CYCLE_SECONDS: f64 = 0.3;
 
 /// How long to wait for progress.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How the names of what a run writes begin.
+const SIGNS: [&str; 3] = ["chk-", "reserved-", PROGRESS];
+const PROGRESS: &str = "progress-";
 
 /// How often to look at the child.
 const GLANCE: Duration = Duration::from_millis(1);
