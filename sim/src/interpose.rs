@@ -56,6 +56,10 @@ pub enum Variant {
     /// A word that comes a second time stands for one that has not come: the tree is done while a
     /// part is open.
     DoubledWordEndsTree,
+    /// A sender forgets records that its receiver has taken in and not written.
+    ForgottenEarly,
+    /// A task's write does not say which records were taken in since the write before.
+    NumbersStale,
     /// Snapshots hold no records in flight.
     InFlightLeftOut,
     /// Snapshots hold the records in flight of a task's first input only.
@@ -74,7 +78,7 @@ pub enum Variant {
 
 impl Variant {
     /// Every variant.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 26] = [
         Self::BarrierNotAligned,
         Self::CommitAtSnapshot,
         Self::AcknowledgeBeforeStored,
@@ -92,6 +96,8 @@ impl Variant {
         Self::TreeCutShort,
         Self::PositionBehindOpenReads,
         Self::DoubledWordEndsTree,
+        Self::ForgottenEarly,
+        Self::NumbersStale,
         Self::InFlightLeftOut,
         Self::FirstInputInFlight,
         Self::InFlightTwice,
@@ -131,6 +137,8 @@ impl Variant {
             | Self::TreeCutShort
             | Self::PositionBehindOpenReads
             | Self::DoubledWordEndsTree
+            | Self::ForgottenEarly
+            | Self::NumbersStale
             | Self::InFlightBehindBarrier
             | Self::OutputNotInFlight
             | Self::RecordBeforeBarrier => {}
@@ -158,6 +166,8 @@ impl fmt::Display for Variant {
             Self::TreeCutShort => "tree-cut-short",
             Self::PositionBehindOpenReads => "position-behind-open-reads",
             Self::DoubledWordEndsTree => "doubled-word-ends-tree",
+            Self::ForgottenEarly => "forgotten-early",
+            Self::NumbersStale => "numbers-stale",
             Self::InFlightLeftOut => "in-flight-left-out",
             Self::FirstInputInFlight => "first-input-in-flight",
             Self::InFlightTwice => "in-flight-twice",
@@ -182,6 +192,8 @@ pub struct Interposer {
     cursors: BTreeMap<(TaskId, SplitId), Vec<u8>>,
     /// Each source's positions at its last checkpoint, for the variant that stores those.
     positions: BTreeMap<TaskId, SourceState>,
+    /// Which records each task had taken in at its last write.
+    numbers: BTreeMap<TaskId, Vec<u64>>,
 }
 
 /// The barriers that a task's channels have brought, for the variant that holds the first one back.
@@ -198,6 +210,9 @@ struct OpenTree {
     edges: u64,
     heard: BTreeSet<u64>,
 }
+
+/// How many records too many a sender forgets.
+const RECORDS_AHEAD: u64 = 2;
 
 /// What passes a task's boundary in place of one output.
 #[derive(Debug)]
@@ -288,6 +303,7 @@ impl Interposer {
             ) => {
                 variant.change(&mut snapshot);
                 self.displace(variant, &mut snapshot);
+                self.renumber(variant, &mut snapshot);
                 let value = StoreValue::Progress(snapshot);
                 smallvec![Passed::Out(TaskOutput::Store(StoreRequest::Put { key, value }))]
             }
@@ -357,9 +373,27 @@ impl Interposer {
         }
     }
 
+    /// Puts the numbers of the write before into a task's write, if the variant does.
+    fn renumber(&mut self, variant: Variant, snapshot: &mut TaskSnapshot) {
+        if variant == Variant::NumbersStale
+            && let Some(numbers) = &mut snapshot.numbers
+        {
+            let now = numbers.inputs.clone();
+            if let Some(before) = self.numbers.insert(snapshot.task, now) {
+                numbers.inputs = before;
+            }
+        }
+    }
+
     /// What a task hears that was told something.
     pub fn told(&mut self, attempt: AttemptId, message: ToPeer) -> ToPeer {
-        let ToPeer::Acknowledged { root, edges } = message else { return message };
+        let (root, edges) = match message {
+            ToPeer::Acknowledged { root, edges } => (root, edges),
+            ToPeer::TakenIn { outlet, next } => {
+                let ahead = if self.is(Variant::ForgottenEarly) { RECORDS_AHEAD } else { 0 };
+                return ToPeer::TakenIn { outlet, next: next + ahead };
+            }
+        };
         if !self.is(Variant::DoubledWordEndsTree) {
             return message;
         }

@@ -468,6 +468,50 @@ fn rule_082_a_position_behind_what_is_not_acknowledged_is_caught() {
     assert_caught(ACKNOWLEDGED, Variant::PositionBehindOpenReads, "output-delivery");
 }
 
+const TRANSACTIONAL: Case = Case { mechanism: Mechanism::Transactional, ..COUNTING };
+
+#[test]
+fn transactional_updates_are_exactly_once_whatever_the_sink() {
+    let sinks = [SinkContract::TwoPhase, SinkContract::WriteAhead, SinkContract::Plain];
+    for sink in sinks {
+        assert_held(Case { sink, ..TRANSACTIONAL });
+    }
+    assert_held(Case { mechanism: Mechanism::Transactional, ..ALARMS });
+}
+
+#[test]
+fn what_is_sent_before_it_is_durable_is_caught() {
+    assert_caught(TRANSACTIONAL, Variant::AcknowledgeBeforeStored, "progress");
+}
+
+#[test]
+fn productions_that_are_not_kept_are_caught_where_they_are_lost() {
+    assert_caught(TRANSACTIONAL, Variant::InFlightLeftOut, "liveness");
+    assert_caught(TRANSACTIONAL, Variant::ForgottenEarly, "liveness");
+}
+
+#[test]
+fn records_that_are_taken_in_twice_are_caught() {
+    assert_caught(TRANSACTIONAL, Variant::NumbersStale, "progress");
+    assert_caught(TRANSACTIONAL, Variant::NumbersStale, "state-delivery");
+}
+
+#[test]
+fn a_write_without_timers_is_caught() {
+    let alarms = Case { mechanism: Mechanism::Transactional, ..ALARMS };
+    assert_caught(alarms, Variant::TimersLeftOut, "progress");
+}
+
+#[test]
+fn a_write_without_transactions_is_caught() {
+    assert_caught(TRANSACTIONAL, Variant::TransactionsLeftOut, "two-phase");
+}
+
+#[test]
+fn a_write_with_positions_of_an_earlier_one_is_caught() {
+    assert_caught(TRANSACTIONAL, Variant::PositionsStale, "progress");
+}
+
 #[test]
 fn a_barrier_that_is_not_aligned_is_caught_at_the_border_and_in_the_cut() {
     assert_caught(ALARMS, Variant::BarrierNotAligned, "border");

@@ -200,9 +200,7 @@ impl Coordinator {
             StoreKey::Attempt => self.attempt_stored(now, outcome),
             StoreKey::Metadata(checkpoint) => self.metadata_stored(now, checkpoint, outcome),
             // Puts of tasks: not asked for from here.
-            StoreKey::State { .. }
-            | StoreKey::Reservation { .. }
-            | StoreKey::Progress { .. } => {}
+            StoreKey::State { .. } | StoreKey::Reservation { .. } | StoreKey::Progress { .. } => {}
         }
         self.advance(now);
     }

@@ -64,9 +64,7 @@ impl FileStore {
             StoreKey::Metadata(_)
             | StoreKey::Reservation { .. }
             | StoreKey::Progress { .. }
-            | StoreKey::Attempt => {
-                self.folder.join(key.to_string())
-            }
+            | StoreKey::Attempt => self.folder.join(key.to_string()),
         }
     }
 }

@@ -100,7 +100,9 @@ impl CheckpointStore for MemoryStore {
     fn list(&self) -> Result<Vec<StoreKey>, StoreError> {
         let values = self.values();
         let is_listed = |key: &&StoreKey| match key {
-            StoreKey::Metadata(_) | StoreKey::Reservation { .. } | StoreKey::Progress { .. } => true,
+            StoreKey::Metadata(_) | StoreKey::Reservation { .. } | StoreKey::Progress { .. } => {
+                true
+            }
             StoreKey::State { .. } | StoreKey::Attempt => false,
         };
         Ok(values.keys().filter(is_listed).copied().collect())

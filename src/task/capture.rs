@@ -7,8 +7,8 @@ use super::{Phase, Task, TaskOutput};
 use crate::element::{Barrier, Batch};
 use crate::guarantee::Mechanism;
 use crate::id::{ChannelIndex, CheckpointId, OutletIndex};
-use crate::state::snapshot::TaskSnapshot;
 use crate::message::FromTask;
+use crate::state::snapshot::TaskSnapshot;
 use crate::storage::{StateHandle, StoreKey, StoreRequest, StoreValue};
 use crate::time::Instant;
 

@@ -1,6 +1,7 @@
 //! The rules that the task keeps, by number. What a task answers is read as lines of text.
 
 mod overtaking;
+mod progress;
 
 use std::time::Duration;
 
@@ -12,7 +13,8 @@ use crate::job::{Job, JobBuilder, TaskStart};
 use crate::operator::keyed::{KeyedContext, KeyedProcess};
 use crate::operator::source::ReadOutcome;
 use crate::operator::{Emit, Operator};
-use crate::state::snapshot::{PendingTransaction, TaskState};
+use crate::state::snapshot::{InFlight, PendingTransaction, TaskState};
+use crate::storage::StateHandle;
 
 #[test]
 fn rule_001_no_record_of_a_blocked_channel_is_processed_and_others_go_on() {
@@ -452,7 +454,8 @@ impl Probe {
             lines.push(line(&output));
             self.last.push(output.clone());
             if let TaskOutput::Store(StoreRequest::Put {
-                value: StoreValue::State(state), ..
+                value: StoreValue::State(state) | StoreValue::Progress(state),
+                ..
             }) = output
             {
                 self.snapshot = Some(*state);
@@ -612,6 +615,9 @@ fn line(output: &TaskOutput) -> String {
         TaskOutput::Sink(request) => request_text(request),
         TaskOutput::Tell(to, ToPeer::Acknowledged { root, .. }) => {
             format!("tell {to}: read {} of {}", root.read, root.source)
+        }
+        TaskOutput::Tell(to, ToPeer::TakenIn { next, .. }) => {
+            format!("tell {to}: taken in before {next}")
         }
         TaskOutput::Alarm(after) => format!("alarm in {after:?}"),
     }

@@ -164,7 +164,7 @@ impl World {
         let before = self.history.clone();
         self.history.events.push(Event::Delivered(channel, item));
         let expected = match self.mechanism {
-            Mechanism::None | Mechanism::Acks => Vec::new(),
+            Mechanism::None | Mechanism::Acks | Mechanism::Transactional => Vec::new(),
             Mechanism::Tracked => self.history.tracked_outcomes(&before),
             Mechanism::Aligned | Mechanism::Unaligned | Mechanism::AlignedTimeout => {
                 self.history.aligned_outcomes(&before)
@@ -321,7 +321,7 @@ impl History {
     fn pending(&self, mechanism: Mechanism) -> BTreeSet<u64> {
         let open = |id: &u64| {
             let overtaken = match mechanism {
-                Mechanism::None | Mechanism::Acks => true,
+                Mechanism::None | Mechanism::Acks | Mechanism::Transactional => true,
                 Mechanism::Tracked => false,
                 Mechanism::Aligned | Mechanism::Unaligned | Mechanism::AlignedTimeout => {
                     self.newest() != Some(*id)

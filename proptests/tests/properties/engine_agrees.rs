@@ -57,11 +57,12 @@ proptest! {
         channel_batches in 1..5_usize,
         workers in 1..4_usize,
         seed: u64,
+        mechanism in prop::sample::select(vec![Mechanism::Aligned, Mechanism::Transactional]),
     ) {
         let expected = counted(&numbers);
         let sink = CollectTransactions::default();
         let config = JobConfig {
-            mechanism: Mechanism::Aligned,
+            mechanism,
             checkpoint_interval: Duration::from_millis(1),
             batch_records,
             channel_batches,
@@ -71,7 +72,7 @@ proptest! {
         runtime::run(&job, RunOptions { workers, ..RunOptions::default() })
             .expect("nothing goes wrong in memory");
         prop_assert_eq!(times(sink.committed().iter().map(codec::encode)), expected.clone());
-        prop_assert_eq!(simulated(&numbers, parallelism, seed), expected);
+        prop_assert_eq!(simulated(&numbers, parallelism, seed, mechanism), expected);
     }
 }
 
@@ -264,10 +265,10 @@ fn counted(numbers: &[u64]) -> Times {
 }
 
 /// The visible rows at the end of a simulated run with crashes.
-fn simulated(numbers: &[u64], parallelism: usize, seed: u64) -> Times {
+fn simulated(numbers: &[u64], parallelism: usize, seed: u64, mechanism: Mechanism) -> Times {
     let drawn = Options::draw(seed, numbers.len(), FaultProfile::Default);
     let options = Options { parallelism, ..drawn };
-    let config = options.job_config(Mechanism::Aligned);
+    let config = options.job_config(mechanism);
     let job = counting(numbers, parallelism, CollectTransactions::default(), config);
     let faults = fault::plan(seed, &options, job.graph());
     let initial = job.discover().expect("memory can be read");

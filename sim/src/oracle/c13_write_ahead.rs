@@ -99,9 +99,8 @@ impl WriteAhead {
     fn unsent(&mut self) -> Vec<TransactionId> {
         let Self { portions, covered } = self;
         let waiting = portions.iter().filter(|(_, portion)| !portion.is_delivered);
-        let due = waiting.filter(|(id, portion)| {
-            covered.covers(id.attempt, portion.task, portion.checkpoint)
-        });
+        let due = waiting
+            .filter(|(id, portion)| covered.covers(id.attempt, portion.task, portion.checkpoint));
         due.map(|(id, _)| *id).collect()
     }
 }

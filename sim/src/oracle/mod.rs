@@ -16,6 +16,7 @@ mod c03_in_flight;
 mod c07_recovery;
 mod c10_output;
 mod c10_state;
+mod c13_progress;
 mod c13_two_phase;
 mod c13_write_ahead;
 mod c14_liveness;
@@ -55,6 +56,7 @@ pub const ORACLES: &[Oracle] = &[
     c03_in_flight::ORACLE,
     durable_before_ack::ORACLE,
     c07_recovery::ORACLE,
+    c13_progress::ORACLE,
     c13_two_phase::ORACLE,
     c13_write_ahead::ORACLE,
     c14_liveness::ORACLE,

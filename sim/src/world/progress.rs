@@ -7,7 +7,7 @@ use cofferdam::id::{AttemptId, ChannelIndex, CheckpointId, OutletIndex, TaskId};
 use cofferdam::state::snapshot::TaskState;
 use cofferdam::storage::StoreKey;
 use cofferdam::task::{Task, TaskOutput};
-use cofferdam::trace::TraceEvent;
+use cofferdam::trace::{Origin, TraceEvent};
 
 use super::in_flight::Shadow;
 use super::lineage::Lineage;
@@ -51,7 +51,10 @@ impl World {
     ) -> Origins {
         let slot = self.slot_mut(task.id(), task.attempt());
         let noted = slot.and_then(|slot| slot.productions.get(&outlet));
-        noted.into_iter().flat_map(|noted| noted.range(first as usize, records)).copied().collect()
+        let noted = noted.into_iter().flat_map(|noted| noted.range(first as usize, records));
+        // Where a variant loses track of them, they are nobody's.
+        let nobodys = std::iter::repeat_n(Origin { record: None, path: 0 }, records);
+        noted.copied().chain(nobodys).take(records).collect()
     }
 
     /// Notes what the write of its progress holds that a task begins now.
@@ -66,14 +69,17 @@ impl World {
         let Some(slot) = self.slot_mut(task.id(), task.attempt()) else { return };
         let (applied, productions) = (slot.applied.clone(), slot.productions.clone());
         let shadow = Shadow { applied, productions, ..Shadow::default() };
-        self.progress.retain(|(of, number), _| *of != key || number.next() >= write);
+        let is_recent = |number: &CheckpointId| number.get() + WRITES_REMEMBERED > write.get();
+        self.progress.retain(|(of, number), _| *of != key || is_recent(number));
         self.progress.insert((key, write), shadow);
     }
 
     /// Notes that a value has become durable, if it is a task's progress, whether its writer hears of
     /// it or not.
     pub(super) fn note_progress_stored(&mut self, writer: Writer, key: StoreKey) {
-        let (StoreKey::Progress { .. }, Writer::Task(task, attempt)) = (key, writer) else { return };
+        let (StoreKey::Progress { .. }, Writer::Task(task, attempt)) = (key, writer) else {
+            return;
+        };
         let Some(state) = self.store.progress(key) else { return };
         let produced = state.numbers.as_ref().map_or(0, |numbers| numbers.outputs.iter().sum());
         let (write, digest) = (state.checkpoint, digest(&state));
@@ -121,3 +127,6 @@ fn sent_records(output: &TaskOutput) -> Option<(OutletIndex, &Batch)> {
         None
     }
 }
+
+/// How many writes of a task may be under way at once: one, unless a variant hurries them.
+const WRITES_REMEMBERED: u64 = 32;
