@@ -36,6 +36,8 @@ pub struct JobConfig {
     /// What a source has read is read again if it is not acknowledged in full after this time, or
     /// after twice that at the most (rule 82).
     pub acknowledge_timeout: Duration,
+    /// How a commit is asked for again that the external system has refused (rule 69).
+    pub commit_retry: CommitRetry,
 }
 
 impl Default for JobConfig {
@@ -54,6 +56,7 @@ impl Default for JobConfig {
             channel_batches: 8,
             unacknowledged_max: 65_536,
             acknowledge_timeout: Duration::from_secs(30),
+            commit_retry: CommitRetry::default(),
         }
     }
 }
@@ -89,4 +92,20 @@ pub enum RestartStrategy {
         /// The time before each restart.
         delay: Duration,
     },
+}
+
+/// How a commit is asked for again that was not done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommitRetry {
+    /// How often it is asked for in one attempt, the first time among them. Then the task fails, and
+    /// its successor begins to count anew.
+    pub tries: u32,
+    /// The time before it is asked for again.
+    pub pause: Duration,
+}
+
+impl Default for CommitRetry {
+    fn default() -> Self {
+        Self { tries: 5, pause: Duration::from_millis(100) }
+    }
 }

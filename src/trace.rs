@@ -320,6 +320,12 @@ pub enum TraceEvent {
         /// It was visible before.
         again: bool,
     },
+    /// The external system has rolled a transaction back by itself, because nobody committed it in
+    /// time.
+    TimedOut {
+        /// The transaction.
+        transaction: TransactionId,
+    },
     /// A transaction was rolled back.
     RolledBack {
         /// The transaction.
@@ -395,4 +401,10 @@ pub enum Disturbance {
     RowsLost,
     /// A task that was declared dead goes on.
     Zombie,
+    /// An external system refused a commit.
+    CommitRefused,
+    /// An external system did not say whether it had committed.
+    CommitUnknown,
+    /// A commit, or an abort, came long after it was asked for, be it after a newer attempt began.
+    CommitLate,
 }

@@ -4,10 +4,12 @@
 //! subtask.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use cofferdam::guarantee::SinkContract;
 use cofferdam::id::{AttemptId, SubtaskIndex, TransactionId, VertexId};
 use cofferdam::operator::sink::ErasedSink;
+use cofferdam::time::Instant;
 use cofferdam::trace::Origin;
 use smallvec::SmallVec;
 
@@ -47,6 +49,8 @@ struct SinkModel {
     /// durable yet.
     visible: BTreeMap<SubtaskIndex, Written>,
     transactions: BTreeMap<TransactionId, Transaction>,
+    /// After what time it rolls back what is prepared.
+    timeout: Option<Duration>,
     /// Sending rows again that were sent before changes nothing.
     resends_idempotently: bool,
     /// Portions of rows that were sent, and whether they are marked.
@@ -80,7 +84,10 @@ pub enum TransactionState {
     /// It takes rows.
     Open,
     /// It can be committed.
-    Prepared,
+    Prepared {
+        /// When it was prepared.
+        since: Instant,
+    },
     /// It is visible.
     Committed,
 }
@@ -92,6 +99,8 @@ pub enum Refusal {
     Fenced,
     /// There is no such transaction to commit: it was rolled back, or never prepared.
     NoSuchTransaction,
+    /// It was prepared and not committed in time, and was rolled back.
+    TimedOut,
 }
 
 impl External {
@@ -100,8 +109,9 @@ impl External {
         Self { sinks: BTreeMap::new(), variant }
     }
 
-    /// Adds the system behind a sink vertex.
-    pub fn add(&mut self, vertex: VertexId, sink: &dyn ErasedSink) {
+    /// Adds the system behind a sink vertex. Unless the sink says when transactions time out they do
+    /// after `timeout`.
+    pub fn add(&mut self, vertex: VertexId, sink: &dyn ErasedSink, timeout: Option<Duration>) {
         self.sinks.insert(
             vertex,
             SinkModel {
@@ -109,6 +119,7 @@ impl External {
                 openers: BTreeMap::new(),
                 visible: BTreeMap::new(),
                 transactions: BTreeMap::new(),
+                timeout: sink.timeout().or(timeout),
                 resends_idempotently: sink.resends_idempotently(),
                 portions: BTreeMap::new(),
             },
@@ -169,12 +180,13 @@ impl External {
         &mut self,
         transaction: TransactionId,
         attempt: AttemptId,
+        now: Instant,
     ) -> Result<(), Refusal> {
         self.check(transaction.vertex, transaction.subtask, attempt)?;
         let sink = self.sink(transaction.vertex);
         let prepared = sink.transactions.get_mut(&transaction).ok_or(Refusal::NoSuchTransaction)?;
         if prepared.state == TransactionState::Open {
-            prepared.state = TransactionState::Prepared;
+            prepared.state = TransactionState::Prepared { since: now };
         }
         Ok(())
     }
@@ -182,15 +194,17 @@ impl External {
     /// Makes a transaction visible; says whether it was before.
     ///
     /// # Errors
-    /// As [`External::write`]; also if it is not prepared.
+    /// As [`External::write`]; also if it is not prepared, or not any more.
     pub fn commit(
         &mut self,
         transaction: TransactionId,
         attempt: AttemptId,
+        now: Instant,
     ) -> Result<bool, Refusal> {
         self.check(transaction.vertex, transaction.subtask, attempt)?;
         let repeats = self.is(Variant::RepeatedEffect);
         let sink = self.sink(transaction.vertex);
+        let timeout = sink.timeout;
         let committed =
             sink.transactions.get_mut(&transaction).ok_or(Refusal::NoSuchTransaction)?;
         match committed.state {
@@ -202,7 +216,13 @@ impl External {
                 Ok(true)
             }
             TransactionState::Open => Err(Refusal::NoSuchTransaction),
-            TransactionState::Prepared => {
+            TransactionState::Prepared { since }
+                if timeout.is_some_and(|timeout| now.since(since) >= timeout) =>
+            {
+                sink.transactions.remove(&transaction);
+                Err(Refusal::TimedOut)
+            }
+            TransactionState::Prepared { .. } => {
                 committed.state = TransactionState::Committed;
                 let rows = committed.rows.clone();
                 if !repeats {

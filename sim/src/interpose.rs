@@ -7,7 +7,7 @@ use std::fmt;
 use cofferdam::element::{Anchor, Element, Root};
 use cofferdam::id::{AttemptId, ChannelIndex, CheckpointId, SplitId, TaskId};
 use cofferdam::message::ToPeer;
-use cofferdam::operator::sink::{SinkReply, SinkRequest};
+use cofferdam::operator::sink::{Committed, SinkReply, SinkRequest};
 use cofferdam::state::snapshot::{InFlight, SourceState, TaskSnapshot};
 use cofferdam::storage::{
     StateHandle, StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue,
@@ -253,7 +253,8 @@ impl Interposer {
             (Some(Variant::CommitErrorSwallowed), TaskOutput::Sink(SinkRequest::Commit(id)))
                 if !id.sequence.is_multiple_of(2) =>
             {
-                smallvec![Passed::Replied(SinkReply::Committed(id))]
+                let outcome = Ok(Committed::Now);
+                smallvec![Passed::Replied(SinkReply::Commit { transaction: id, outcome })]
             }
             (
                 Some(Variant::AcknowledgeBeforeStored),

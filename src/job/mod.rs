@@ -260,10 +260,10 @@ impl Job {
             source: parts.source.as_ref().map(|parts| {
                 self.source_machine(source.unwrap_or_default(), parts.watermarks.clone())
             }),
-            sink: parts
-                .sink
-                .as_ref()
-                .map(|sink| SinkMachine::new(sink.sink.contract(), first, transactions, log)),
+            sink: parts.sink.as_ref().map(|sink| {
+                let contract = sink.sink.contract();
+                SinkMachine::new(contract, first, transactions, log, config.commit_retry)
+            }),
             outlet: self.outlet(vertex, index),
             stage,
             subtask,

@@ -29,7 +29,7 @@ use crate::graph::Subtask;
 use crate::guarantee::Mechanism;
 use crate::id::{AttemptId, ChannelIndex, CheckpointId, OutletIndex, TaskId};
 use crate::message::{AbortReason, FromTask, TaskError, ToPeer, ToTask};
-use crate::operator::sink::{SinkMachine, SinkReply, SinkRequest};
+use crate::operator::sink::{AfterCommit, SinkMachine, SinkReply, SinkRequest};
 use crate::operator::source::{ReadReply, ReadRequest, SourceMachine, SourceStep};
 use crate::operator::stage::Stage;
 use crate::state::snapshot::{InFlight, TaskSnapshot};
@@ -163,7 +163,7 @@ impl Task {
             | Mechanism::Unaligned
             | Mechanism::AlignedTimeout => None,
         };
-        let recovery = sink.as_mut().map(SinkMachine::recover).unwrap_or_default();
+        let recovery = sink.as_mut().and_then(SinkMachine::recover);
         let mut task = Self {
             subtask,
             mechanism,
@@ -184,10 +184,9 @@ impl Task {
             outputs: VecDeque::new(),
             actions: Vec::new(),
         };
-        if recovery.is_empty() {
-            task.start(finished);
-        } else {
-            task.outputs.extend(recovery.into_iter().map(TaskOutput::Sink));
+        match recovery {
+            Some(request) => task.outputs.push_back(TaskOutput::Sink(request)),
+            None => task.start(finished),
         }
         task
     }
@@ -365,6 +364,8 @@ impl Task {
 
     /// The time is over that was asked for.
     pub fn handle_alarm(&mut self) {
+        let again = self.sink.as_mut().and_then(SinkMachine::retry);
+        self.outputs.extend(again.map(TaskOutput::Sink));
         let timed_out = self.acks.as_mut().map(Acks::ring).unwrap_or_default();
         if let Some(source) = &mut self.source {
             timed_out.into_iter().for_each(|read| source.time_out(read));
@@ -424,6 +425,9 @@ impl Task {
 
     /// The sink's external system has replied.
     pub fn handle_sink(&mut self, reply: SinkReply) {
+        if self.phase == Phase::Failed {
+            return;
+        }
         match reply {
             SinkReply::Flushed(None) => {
                 if let Some(acks) = self.acks.as_mut().filter(|acks| acks.is_flushing()) {
@@ -442,11 +446,19 @@ impl Task {
                     self.confirm_sink(checkpoint);
                 }
             }
-            SinkReply::Committed(transaction) => {
+            SinkReply::Commit { transaction, outcome } => {
                 let sink = self.sink.as_mut().expect("only a task with a sink hears of commits");
-                sink.handle_committed(transaction);
-                if self.phase == Phase::AwaitingLastCommits && sink.is_settled() {
-                    self.finish();
+                match sink.handle_commit(transaction, outcome) {
+                    Ok(AfterCommit::Ask(next)) => self.outputs.push_back(TaskOutput::Sink(next)),
+                    Ok(AfterCommit::Pause(pause)) => {
+                        self.outputs.push_back(TaskOutput::Alarm(pause));
+                    }
+                    Ok(AfterCommit::Rest) => {
+                        if self.phase == Phase::AwaitingLastCommits && sink.is_settled() {
+                            self.finish();
+                        }
+                    }
+                    Err(error) => self.fail(error),
                 }
             }
             SinkReply::LookedUp { .. } | SinkReply::Sent(_) | SinkReply::Marked(_) => {
@@ -607,8 +619,8 @@ impl Task {
     fn handle_completed(&mut self, checkpoint: CheckpointId) {
         self.snapshots.retain(|id, _| *id > checkpoint);
         if let Some(sink) = &mut self.sink {
-            let commits = sink.handle_completed(checkpoint);
-            self.outputs.extend(commits.into_iter().map(TaskOutput::Sink));
+            let due = sink.handle_completed(checkpoint);
+            self.outputs.extend(due.map(TaskOutput::Sink));
         }
     }
 

@@ -8,6 +8,7 @@
 //! ```
 //! A world can be copied at any event; the copy goes its own way.
 
+mod commits;
 mod control;
 mod crash;
 mod in_flight;
@@ -189,10 +190,14 @@ impl World {
     /// A world at its beginning.
     pub fn new(plan: Rc<Plan>, decider: Decider) -> Self {
         let mut external = External::new(plan.variant);
+        let timeout = match plan.options.transaction_timeout_us {
+            0 => None,
+            timeout => Some(Duration::from_micros(timeout)),
+        };
         let graph = plan.job.graph();
         for vertex in graph.vertex_ids() {
             if let Some((_, sink)) = plan.job.sink(vertex) {
-                external.add(vertex, sink);
+                external.add(vertex, sink, timeout);
             }
         }
         let tasks = graph.task_count();

@@ -395,7 +395,10 @@ impl World {
             return self.write_rows(task, *transaction, records, lineage);
         }
         let most = self.plan.options.external_delay_us;
-        let delay = self.delay(Choice::WriteDelay, id.get(), most);
+        let mut delay = self.delay(Choice::WriteDelay, id.get(), most);
+        if matches!(request, SinkRequest::Commit(_) | SinkRequest::AbortDangling) {
+            delay = self.commit_delay(id, delay);
+        }
         let at = self.now + delay;
         let Some(slot) = self.slot_mut(id, attempt) else { return };
         let at = at.max(slot.last_external);
@@ -429,7 +432,7 @@ impl World {
                 self.record(TraceEvent::Written { task: id, attempt, transaction, rows: count });
             }
             // The zombie will be told to stop; what it wrote has no effect.
-            Err(Refusal::Fenced | Refusal::NoSuchTransaction) => {}
+            Err(Refusal::Fenced | Refusal::NoSuchTransaction | Refusal::TimedOut) => {}
         }
     }
 
@@ -470,21 +473,14 @@ impl World {
                 .flush(vertex, subtask, attempt)
                 .map(|()| SinkReply::Flushed(*checkpoint)),
             SinkRequest::Prepare(pending) => {
-                let done = self.external.prepare(pending.transaction, attempt);
+                let done = self.external.prepare(pending.transaction, attempt, self.now);
                 done.map(|()| {
                     let (transaction, checkpoint) = (pending.transaction, pending.checkpoint);
                     self.record(TraceEvent::Prepared { transaction, checkpoint });
                     SinkReply::Prepared(*pending)
                 })
             }
-            SinkRequest::Commit(transaction) => {
-                let done = self.external.commit(*transaction, attempt);
-                done.map(|again| {
-                    let transaction = *transaction;
-                    self.record(TraceEvent::Committed { transaction, attempt, again });
-                    SinkReply::Committed(transaction)
-                })
-            }
+            SinkRequest::Commit(transaction) => self.commit(id, attempt, *transaction),
             SinkRequest::AbortDangling => {
                 let done = self.external.abort_dangling(vertex, subtask, attempt);
                 done.map(|dangling| {
@@ -517,9 +513,11 @@ impl World {
         match answer {
             Ok(reply) => self.with_task(id, attempt, |task| task.handle_sink(reply)),
             Err(Refusal::Fenced) => {}
-            Err(Refusal::NoSuchTransaction) => self.with_task(id, attempt, |task| {
-                task.fail(TaskError::External("there is no such transaction".to_owned()));
-            }),
+            Err(Refusal::NoSuchTransaction | Refusal::TimedOut) => {
+                self.with_task(id, attempt, |task| {
+                    task.fail(TaskError::External("there is no such transaction".to_owned()));
+                });
+            }
         }
     }
 }

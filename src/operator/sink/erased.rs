@@ -1,6 +1,7 @@
 //! Sinks with their types erased.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::element::{Batch, Record};
 use crate::guarantee::SinkContract;
@@ -25,6 +26,10 @@ pub trait ErasedSink: Send {
     /// [`WriteAheadSink::is_idempotent`] says.
     fn resends_idempotently(&self) -> bool {
         true
+    }
+    /// As [`TransactionalSink::timeout`].
+    fn timeout(&self) -> Option<Duration> {
+        None
     }
     /// Rows of the sink's type in a batch, from the checkpoint encoding.
     ///
@@ -115,6 +120,10 @@ impl<S: TransactionalSink> ErasedSink for Transactional<S> {
         SinkContract::TwoPhase
     }
 
+    fn timeout(&self) -> Option<Duration> {
+        self.0.timeout()
+    }
+
     fn decode(&self, rows: &[Vec<u8>]) -> Result<Batch, DecodeError> {
         decode::<S::Record>(rows)
     }
@@ -138,7 +147,8 @@ impl<S: TransactionalSink> ErasedSink for Transactional<S> {
                 self.0.prepare(pending.transaction).map(|()| Some(SinkReply::Prepared(pending)))
             }
             SinkRequest::Commit(transaction) => {
-                self.0.commit(transaction).map(|()| Some(SinkReply::Committed(transaction)))
+                let outcome = self.0.commit(transaction);
+                Ok(Some(SinkReply::Commit { transaction, outcome }))
             }
             SinkRequest::AbortDangling => {
                 self.0.abort_dangling().map(|()| Some(SinkReply::DanglingAborted))

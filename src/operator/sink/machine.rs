@@ -1,9 +1,12 @@
 //! The machine of a sink: what is asked of the external system, and when.
 
+use crate::config::CommitRetry;
 use crate::element::Batch;
 use crate::guarantee::SinkContract;
 use crate::id::{CheckpointId, TransactionId};
-use crate::operator::sink::{SinkReply, SinkRequest, WriteAhead};
+use crate::message::TaskError;
+use crate::operator::sink::commit::AfterCommit;
+use crate::operator::sink::{CommitError, Committed, SinkReply, SinkRequest, TwoPhase, WriteAhead};
 use crate::state::snapshot::{LoggedRows, PendingTransaction};
 
 /// The machine of a sink subtask.
@@ -17,21 +20,6 @@ pub enum SinkMachine {
     WriteAhead(WriteAhead),
 }
 
-/// The transactions of a two-phase sink subtask.
-#[derive(Clone, Debug)]
-pub struct TwoPhase {
-    /// The next transaction to open.
-    next: TransactionId,
-    /// The open transaction; none before the first record after a barrier.
-    open: Option<TransactionId>,
-    /// Pre-committed and not yet asked to commit, in the order of their checkpoints.
-    pending: Vec<PendingTransaction>,
-    /// Those of them that are not confirmed to be prepared, in the same order.
-    preparing: Vec<PendingTransaction>,
-    /// Asked to commit, not yet confirmed.
-    committing: Vec<PendingTransaction>,
-}
-
 impl SinkMachine {
     /// The machine for `contract`; `first` is the first transaction that it may open.
     pub(crate) fn new(
@@ -39,31 +27,21 @@ impl SinkMachine {
         first: TransactionId,
         restored: Vec<PendingTransaction>,
         log: Vec<LoggedRows>,
+        retry: CommitRetry,
     ) -> Self {
         match contract {
             SinkContract::Plain | SinkContract::Idempotent | SinkContract::Discard => Self::Direct,
-            SinkContract::TwoPhase => Self::TwoPhase(TwoPhase {
-                next: first,
-                open: None,
-                pending: restored,
-                preparing: Vec::new(),
-                committing: Vec::new(),
-            }),
+            SinkContract::TwoPhase => Self::TwoPhase(TwoPhase::new(first, restored, retry)),
             SinkContract::WriteAhead => Self::WriteAhead(WriteAhead::new(first, log)),
         }
     }
 
-    /// What has to be done before the first record: restored transactions are committed in order,
-    /// whether or not they were before, then the others of earlier attempts are aborted (rule 64).
-    pub(crate) fn recover(&mut self) -> Vec<SinkRequest> {
+    /// What has to be done first, before the first record.
+    pub(crate) fn recover(&mut self) -> Option<SinkRequest> {
         match self {
-            Self::Direct => Vec::new(),
-            Self::TwoPhase(two_phase) => {
-                let mut requests = two_phase.commit_up_to(CheckpointId::new(u64::MAX));
-                requests.push(SinkRequest::AbortDangling);
-                requests
-            }
-            Self::WriteAhead(log) => log.recover().into_iter().collect(),
+            Self::Direct => None,
+            Self::TwoPhase(two_phase) => two_phase.recover(),
+            Self::WriteAhead(log) => log.recover(),
         }
     }
 
@@ -84,13 +62,7 @@ impl SinkMachine {
     pub(crate) fn pre_commit(&mut self, checkpoint: CheckpointId) -> Option<SinkRequest> {
         match self {
             Self::Direct => Some(SinkRequest::Flush(Some(checkpoint))),
-            Self::TwoPhase(two_phase) => {
-                let transaction = two_phase.open.take()?;
-                let pending = PendingTransaction { checkpoint, transaction };
-                two_phase.pending.push(pending);
-                two_phase.preparing.push(pending);
-                Some(SinkRequest::Prepare(pending))
-            }
+            Self::TwoPhase(two_phase) => two_phase.close(checkpoint).map(SinkRequest::Prepare),
             Self::WriteAhead(log) => {
                 log.close(checkpoint);
                 None
@@ -102,7 +74,7 @@ impl SinkMachine {
     pub(crate) fn handle_prepared(&mut self, prepared: PendingTransaction) {
         match self {
             Self::Direct | Self::WriteAhead(_) => {}
-            Self::TwoPhase(two_phase) => two_phase.preparing.retain(|other| *other != prepared),
+            Self::TwoPhase(two_phase) => two_phase.handle_prepared(prepared),
         }
     }
 
@@ -112,20 +84,15 @@ impl SinkMachine {
     pub(crate) fn is_preparing(&self, checkpoint: CheckpointId) -> bool {
         match self {
             Self::Direct | Self::WriteAhead(_) => false,
-            Self::TwoPhase(two_phase) => {
-                two_phase.preparing.iter().any(|pending| pending.checkpoint <= checkpoint)
-            }
+            Self::TwoPhase(two_phase) => two_phase.is_preparing(checkpoint),
         }
     }
 
-    /// The transactions that a snapshot has to hold: a restore must commit exactly these. Those
-    /// that were asked to commit and are not confirmed belong to it, since they may still fail.
+    /// The transactions that a snapshot has to hold: a restore must commit exactly these.
     pub(crate) fn transactions(&self) -> Vec<PendingTransaction> {
         match self {
             Self::Direct | Self::WriteAhead(_) => Vec::new(),
-            Self::TwoPhase(two_phase) => {
-                two_phase.committing.iter().chain(&two_phase.pending).copied().collect()
-            }
+            Self::TwoPhase(two_phase) => two_phase.transactions(),
         }
     }
 
@@ -137,21 +104,35 @@ impl SinkMachine {
         }
     }
 
-    /// The completion of `checkpoint`: commits every pending transaction up to it (rule 63).
-    pub(crate) fn handle_completed(&mut self, checkpoint: CheckpointId) -> Vec<SinkRequest> {
+    /// The completion of `checkpoint`: what comes first of all that is due now (rule 63).
+    pub(crate) fn handle_completed(&mut self, checkpoint: CheckpointId) -> Option<SinkRequest> {
         match self {
-            Self::Direct => Vec::new(),
-            Self::TwoPhase(two_phase) => two_phase.commit_up_to(checkpoint),
-            Self::WriteAhead(log) => log.handle_completed(checkpoint).into_iter().collect(),
+            Self::Direct => None,
+            Self::TwoPhase(two_phase) => two_phase.handle_completed(checkpoint),
+            Self::WriteAhead(log) => log.handle_completed(checkpoint),
         }
     }
 
-    pub(crate) fn handle_committed(&mut self, transaction: TransactionId) {
+    /// A commit is answered: what follows.
+    ///
+    /// # Errors
+    /// If the task can not go on (rule 69).
+    pub(crate) fn handle_commit(
+        &mut self,
+        transaction: TransactionId,
+        outcome: Result<Committed, CommitError>,
+    ) -> Result<AfterCommit, TaskError> {
         match self {
-            Self::Direct | Self::WriteAhead(_) => {}
-            Self::TwoPhase(two_phase) => {
-                two_phase.committing.retain(|pending| pending.transaction != transaction);
-            }
+            Self::Direct | Self::WriteAhead(_) => Ok(AfterCommit::Rest),
+            Self::TwoPhase(two_phase) => two_phase.handle_commit(transaction, outcome),
+        }
+    }
+
+    /// The pause after a commit that was refused is over, if there is one.
+    pub(crate) fn retry(&mut self) -> Option<SinkRequest> {
+        match self {
+            Self::Direct | Self::WriteAhead(_) => None,
+            Self::TwoPhase(two_phase) => two_phase.retry(),
         }
     }
 
@@ -176,7 +157,7 @@ impl SinkMachine {
     pub fn has_pre_committed(&self) -> bool {
         match self {
             Self::Direct => false,
-            Self::TwoPhase(two_phase) => !two_phase.pending.is_empty(),
+            Self::TwoPhase(two_phase) => two_phase.has_pre_committed(),
             Self::WriteAhead(log) => log.awaits_completion(),
         }
     }
@@ -185,7 +166,7 @@ impl SinkMachine {
     pub fn is_committing(&self) -> bool {
         match self {
             Self::Direct => false,
-            Self::TwoPhase(two_phase) => !two_phase.committing.is_empty(),
+            Self::TwoPhase(two_phase) => two_phase.is_committing(),
             Self::WriteAhead(log) => log.is_delivering(),
         }
     }
@@ -194,29 +175,8 @@ impl SinkMachine {
     pub(crate) fn is_settled(&self) -> bool {
         match self {
             Self::Direct => true,
-            Self::TwoPhase(two_phase) => {
-                two_phase.open.is_none()
-                    && two_phase.pending.is_empty()
-                    && two_phase.committing.is_empty()
-            }
+            Self::TwoPhase(two_phase) => two_phase.is_settled(),
             Self::WriteAhead(log) => log.is_settled(),
         }
-    }
-}
-
-impl TwoPhase {
-    fn open_transaction(&mut self) -> TransactionId {
-        *self.open.get_or_insert_with(|| {
-            let transaction = self.next;
-            self.next.sequence += 1;
-            transaction
-        })
-    }
-
-    fn commit_up_to(&mut self, checkpoint: CheckpointId) -> Vec<SinkRequest> {
-        let covered = self.pending.partition_point(|pending| pending.checkpoint <= checkpoint);
-        let due: Vec<_> = self.pending.drain(..covered).collect();
-        self.committing.extend(&due);
-        due.into_iter().map(|pending| SinkRequest::Commit(pending.transaction)).collect()
     }
 }
