@@ -40,6 +40,23 @@ pub struct JobConfig {
     pub commit_retry: CommitRetry,
 }
 
+impl JobConfig {
+    /// How long what a sink has prepared may have to wait for its commit: for as many checkpoints as
+    /// may fail and the one that completes, then for a restart (rule 67).
+    pub fn commit_within(&self) -> Duration {
+        let restart = match self.restart {
+            RestartStrategy::None => Duration::ZERO,
+            RestartStrategy::FixedDelay { delay, .. }
+            | RestartStrategy::FailureRate { delay, .. } => delay,
+            RestartStrategy::Exponential { max, .. } => max,
+        };
+        let interval = self.checkpoint_interval.max(self.checkpoint_pause_min);
+        let checkpoints = self.checkpoint_failures_tolerable.saturating_add(1);
+        let each = interval.saturating_add(self.checkpoint_timeout);
+        each.saturating_mul(checkpoints).saturating_add(restart)
+    }
+}
+
 impl Default for JobConfig {
     fn default() -> Self {
         Self {

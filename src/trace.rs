@@ -53,6 +53,8 @@ pub enum Carried {
     Watermark(EventTime),
     /// A barrier.
     Barrier(CheckpointId),
+    /// What a writer has prepared for this checkpoint.
+    Committables(CheckpointId),
     /// A cancel marker.
     Cancel(CheckpointId),
     /// The end of data.
@@ -68,6 +70,7 @@ impl fmt::Display for Carried {
             Self::Records(records) => write!(f, "{records} records"),
             Self::Watermark(time) => write!(f, "watermark {time}"),
             Self::Barrier(checkpoint) => write!(f, "the barrier of {checkpoint}"),
+            Self::Committables(checkpoint) => write!(f, "what is prepared for {checkpoint}"),
             Self::Cancel(checkpoint) => write!(f, "the cancel marker of {checkpoint}"),
             Self::EndOfData => f.pad("the end of data"),
             Self::EndOfPartition => f.pad("the end"),

@@ -55,6 +55,8 @@ struct SinkModel {
     resends_idempotently: bool,
     /// Portions of rows that were sent, and whether they are marked.
     portions: BTreeMap<TransactionId, bool>,
+    /// Transactions that a refused commit has left half done, for the variant that does that.
+    held: BTreeSet<TransactionId>,
 }
 
 impl SinkModel {
@@ -90,6 +92,8 @@ pub enum TransactionState {
     },
     /// It is visible.
     Committed,
+    /// It was rolled back, since nobody committed it in time.
+    TimedOut,
 }
 
 /// What the external system answers to a request that it refuses.
@@ -122,6 +126,7 @@ impl External {
                 timeout: sink.timeout().or(timeout),
                 resends_idempotently: sink.resends_idempotently(),
                 portions: BTreeMap::new(),
+                held: BTreeSet::new(),
             },
         );
     }
@@ -144,11 +149,20 @@ impl External {
         rows: Vec<Row>,
     ) -> Result<(), Refusal> {
         self.check(vertex, subtask, attempt)?;
+        let transaction = transaction.map(|transaction| self.handle(transaction));
+        let is_pooled = self.is(Variant::PooledHandles);
         let sink = self.sink(vertex);
         match transaction {
             Some(transaction) => {
                 let open = Transaction { state: TransactionState::Open, rows: Vec::new() };
-                sink.transactions.entry(transaction).or_insert(open).rows.extend(rows);
+                let written = sink.transactions.entry(transaction).or_insert(open);
+                if is_pooled {
+                    if written.state == TransactionState::Committed {
+                        written.rows.clear();
+                    }
+                    written.state = TransactionState::Open;
+                }
+                written.rows.extend(rows);
             }
             None if sink.contract == SinkContract::Discard => {}
             None => sink.visible.entry(subtask).or_default().rows.extend(rows),
@@ -183,6 +197,7 @@ impl External {
         now: Instant,
     ) -> Result<(), Refusal> {
         self.check(transaction.vertex, transaction.subtask, attempt)?;
+        let transaction = self.handle(transaction);
         let sink = self.sink(transaction.vertex);
         let prepared = sink.transactions.get_mut(&transaction).ok_or(Refusal::NoSuchTransaction)?;
         if prepared.state == TransactionState::Open {
@@ -202,7 +217,12 @@ impl External {
         now: Instant,
     ) -> Result<bool, Refusal> {
         self.check(transaction.vertex, transaction.subtask, attempt)?;
-        let repeats = self.is(Variant::RepeatedEffect);
+        let keeps_rows = self.is(Variant::RepeatedEffect) || self.is(Variant::CommitKeyHasAttempt);
+        let repeats =
+            self.is(Variant::RepeatedEffect) || keeps_rows && transaction.attempt != attempt;
+        let (forgets, is_pooled) =
+            (self.is(Variant::CommittedForgotten), self.is(Variant::PooledHandles));
+        let transaction = self.handle(transaction);
         let sink = self.sink(transaction.vertex);
         let timeout = sink.timeout;
         let committed =
@@ -215,23 +235,48 @@ impl External {
                 }
                 Ok(true)
             }
-            TransactionState::Open => Err(Refusal::NoSuchTransaction),
+            TransactionState::Open if !is_pooled => Err(Refusal::NoSuchTransaction),
             TransactionState::Prepared { since }
                 if timeout.is_some_and(|timeout| now.since(since) >= timeout) =>
             {
-                sink.transactions.remove(&transaction);
+                committed.state = TransactionState::TimedOut;
                 Err(Refusal::TimedOut)
             }
-            TransactionState::Prepared { .. } => {
+            TransactionState::TimedOut => Err(Refusal::TimedOut),
+            TransactionState::Open | TransactionState::Prepared { .. } => {
                 committed.state = TransactionState::Committed;
                 let rows = committed.rows.clone();
-                if !repeats {
+                if !keeps_rows {
                     committed.rows.clear();
+                }
+                if forgets {
+                    sink.transactions.remove(&transaction);
                 }
                 sink.show(transaction.subtask, rows);
                 Ok(false)
             }
         }
+    }
+
+    /// Notes that a commit was refused.
+    pub fn refuse(&mut self, transaction: TransactionId) {
+        if self.is(Variant::RefusedCommitHeld) {
+            self.sink(transaction.vertex).held.insert(transaction);
+        }
+    }
+
+    /// Whether a refused commit has left the transaction half done.
+    pub fn is_held(&mut self, transaction: TransactionId) -> bool {
+        self.sink(transaction.vertex).held.contains(&transaction)
+    }
+
+    /// The name by which the system knows a transaction.
+    fn handle(&self, transaction: TransactionId) -> TransactionId {
+        if !self.is(Variant::PooledHandles) {
+            return transaction;
+        }
+        let (attempt, sequence) = (AttemptId::default(), transaction.sequence % 2);
+        TransactionId { attempt, sequence, ..transaction }
     }
 
     /// Rolls back what attempts before `attempt` left open or prepared in a subtask.

@@ -267,7 +267,11 @@ impl Task {
             finished: self.phase == Phase::AwaitingFinalCheckpoint,
             operators: self.stage.snapshot(),
             source: self.source.as_ref().map(SourceMachine::state),
-            transactions: self.sink.as_ref().map(SinkMachine::transactions).unwrap_or_default(),
+            transactions: self
+                .sink
+                .as_ref()
+                .map(|sink| sink.transactions(checkpoint))
+                .unwrap_or_default(),
             log: self.sink.as_ref().map(SinkMachine::log).unwrap_or_default(),
             in_flight: InFlight::default(),
         }
@@ -326,6 +330,11 @@ impl Task {
                 }
             }
             Element::Barrier(barrier) => self.handle_overtaking(channel, barrier, Vec::new()),
+            Element::Committables(committables) => {
+                if let Some(sink) = &mut self.sink {
+                    sink.handle_committables(committables);
+                }
+            }
             Element::Cancel(checkpoint) => {
                 self.handler.handle_cancel(channel, checkpoint, &mut self.actions);
                 self.act(Vec::new());
@@ -707,9 +716,16 @@ impl Task {
         }
         self.latest = Some(checkpoint);
         self.aborted.retain(|aborted| *aborted > checkpoint);
+        let prepare = match self.sink.as_mut().map(|sink| sink.pre_commit(checkpoint)) {
+            Some(Ok(prepare)) => prepare,
+            Some(Err(error)) => return self.fail(error),
+            None => None,
+        };
+        if let Some(told) = self.sink.as_ref().and_then(|sink| sink.committables(checkpoint)) {
+            self.outlet.broadcast(Element::Committables(told), &mut self.outputs);
+        }
         let barrier = Barrier { checkpoint, overtakes, triggered_at };
         self.outlet.send_barrier(barrier, &mut self.outputs);
-        let prepare = self.sink.as_mut().and_then(|sink| sink.pre_commit(checkpoint));
         let snapshot = self.capture(checkpoint);
         let finished = snapshot.finished;
         let is_preparing = self.sink.as_ref().is_some_and(|sink| sink.is_preparing(checkpoint));

@@ -1,6 +1,7 @@
 //! The rules that the task keeps, by number. What a task answers is read as lines of text.
 
 mod overtaking;
+mod two_stage;
 
 use std::time::Duration;
 
@@ -638,6 +639,10 @@ fn element_text(element: &Element) -> String {
             format!("barrier {checkpoint}")
         }
         Element::Barrier(Barrier { checkpoint, .. }) => format!("barrier {checkpoint}, ahead"),
+        Element::Committables(told) => {
+            let transaction = told.transaction.map_or("nothing".to_owned(), |id| name(id));
+            format!("writer {} has {transaction} for {}", told.writer, told.checkpoint)
+        }
         Element::Cancel(checkpoint) => format!("cancel {checkpoint}"),
         Element::EndOfData => "end of data".to_owned(),
         Element::EndOfPartition => "end of partition".to_owned(),

@@ -41,6 +41,20 @@ impl Ends for Watched {
     }
 }
 
+/// As [`Watched`], for two-phase sinks in two stages.
+#[derive(Clone, Copy)]
+pub(crate) struct WatchedInStages;
+
+impl Ends for WatchedInStages {
+    fn end<S: Segment>(&self, stream: Stream<S>, uid: &str)
+    where
+        S::Out: Row,
+    {
+        let contract = SinkContract::TwoPhase;
+        stream.two_stage_sink(uid, WatchedSink { contract, rows: PhantomData });
+    }
+}
+
 /// A builder for a job of this shape.
 pub(crate) fn builder(name: &str, shape: Shape) -> JobBuilder {
     let builder = JobBuilder::new(name, shape.parallelism);

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use cofferdam::id::{AttemptId, TaskId, TransactionId};
+use cofferdam::id::{AttemptId, SubtaskIndex, TaskId, TransactionId, VertexId};
 use cofferdam::operator::sink::{CommitError, Committed, SinkReply};
 use cofferdam::trace::{Disturbance, TraceEvent};
 
@@ -12,6 +12,18 @@ use crate::decide::Choice;
 use crate::external::Refusal;
 
 impl World {
+    /// The sink subtasks in whose place a task acts: its own, or those that it commits for.
+    pub(super) fn sink_places(&self, task: TaskId) -> Vec<(VertexId, SubtaskIndex)> {
+        let job = &self.plan.job;
+        let (vertex, subtask) = job.graph().place_of(task);
+        match job.committer(vertex) {
+            Some((writers, _)) => {
+                job.graph().tasks_of(writers).map(|task| job.graph().place_of(task)).collect()
+            }
+            None => job.sink(vertex).map(|_| (vertex, subtask)).into_iter().collect(),
+        }
+    }
+
     /// How long a commit or an abort takes that would take `usual`: it may be overtaken by the
     /// death of who asked, and by what a newer attempt does.
     pub(super) fn commit_delay(&mut self, task: TaskId, usual: Duration) -> Duration {
@@ -31,9 +43,16 @@ impl World {
         attempt: AttemptId,
         transaction: TransactionId,
     ) -> Result<SinkReply, Refusal> {
-        let outcome = match self.commit_fate(task) {
+        let fate = match self.commit_fate(task) {
+            Fate::Answered if self.external.is_held(transaction) => Fate::Refused,
+            fate => fate,
+        };
+        let outcome = match fate {
             Fate::Answered => self.carry_out_commit(attempt, transaction)?,
-            Fate::Refused => Err(CommitError::Retry("the external system is busy".to_owned())),
+            Fate::Refused => {
+                self.external.refuse(transaction);
+                Err(CommitError::Retry("the external system is busy".to_owned()))
+            }
             Fate::Unanswered { is_done } => {
                 if is_done {
                     // What came of it is what nobody hears.

@@ -33,7 +33,7 @@ use cofferdam::state::snapshot::{InFlight, SourceState};
 use cofferdam::storage::{CheckpointMetadata, StoreKey, StoreReply};
 use cofferdam::task::Task;
 use cofferdam::time::Instant;
-use cofferdam::trace::{Disturbance, Origin, TraceEvent, Traced};
+use cofferdam::trace::{Disturbance, Origin, TraceEvent, Traced, Window};
 
 use crate::decide::{Choice, Decider};
 use crate::external::External;
@@ -345,6 +345,8 @@ impl World {
             Event::Step(task, attempt) => self.step_task(task, attempt),
             Event::Start(task, attempt) => self.start_task(task, attempt),
             Event::Notice(task, attempt, message) => {
+                let is_ending = self.is_in(task, attempt, Window::Ending);
+                let message = self.interposer.noticed(is_ending, message);
                 self.with_task(task, attempt, |task| task.handle_message(message));
             }
             Event::Told(task, attempt, message) => {

@@ -161,6 +161,7 @@ impl World {
             Element::Batch(records) => lineage.origins(&plan, task, outlet.index(), records),
             Element::Watermark(_)
             | Element::Barrier(_)
+            | Element::Committables(_)
             | Element::Cancel(_)
             | Element::EndOfData
             | Element::EndOfPartition => Origins::new(),
@@ -216,6 +217,7 @@ impl World {
             },
             element @ (Element::Watermark(_)
             | Element::Barrier(_)
+            | Element::Committables(_)
             | Element::Cancel(_)
             | Element::EndOfData
             | Element::EndOfPartition) => (element, origins),
@@ -482,13 +484,15 @@ impl World {
             }
             SinkRequest::Commit(transaction) => self.commit(id, attempt, *transaction),
             SinkRequest::AbortDangling => {
-                let done = self.external.abort_dangling(vertex, subtask, attempt);
-                done.map(|dangling| {
+                let mut places = self.sink_places(id).into_iter();
+                let done = places.try_for_each(|(vertex, subtask)| {
+                    let dangling = self.external.abort_dangling(vertex, subtask, attempt)?;
                     for transaction in dangling {
                         self.record(TraceEvent::RolledBack { transaction, attempt });
                     }
-                    SinkReply::DanglingAborted
-                })
+                    Ok(())
+                });
+                done.map(|()| SinkReply::DanglingAborted)
             }
             SinkRequest::LookUp(portion) => {
                 let marked = self.external.is_marked(*portion, attempt);
@@ -511,7 +515,10 @@ impl World {
             }
         };
         match answer {
-            Ok(reply) => self.with_task(id, attempt, |task| task.handle_sink(reply)),
+            Ok(reply) => {
+                let reply = self.interposer.replied(reply);
+                self.with_task(id, attempt, |task| task.handle_sink(reply));
+            }
             Err(Refusal::Fenced) => {}
             Err(Refusal::NoSuchTransaction | Refusal::TimedOut) => {
                 self.with_task(id, attempt, |task| {

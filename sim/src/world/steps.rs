@@ -112,6 +112,7 @@ impl World {
                 }
                 element @ (Element::Watermark(_)
                 | Element::Barrier(_)
+                | Element::Committables(_)
                 | Element::Cancel(_)
                 | Element::EndOfData
                 | Element::EndOfPartition) => {
@@ -240,7 +241,7 @@ impl World {
                 TaskStart::Fresh(reserved.or(plan.initial[id.index()].clone()))
             }
         };
-        if plan.job.sink(vertex).is_some() {
+        for (vertex, subtask) in self.sink_places(id) {
             self.external.open(vertex, subtask, attempt);
         }
         let mut task = match plan.job.task(id, attempt, start) {

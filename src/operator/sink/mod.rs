@@ -1,13 +1,11 @@
 //! Sinks: the traits that users write, and the machine that decides what is written when. The
 //! machine does no I/O; it asks, and the driver answers.
 //!
-//! Two-phase, for each sink subtask (ORACLES C13, rules 62 to 65):
+//! Two-phase is told in [`TwoPhase`] and its halves (ORACLES C13, rules 62 to 70):
 //! ```text
-//!  first record -> open --barrier n--> preparing --Prepared--> pre-committed in snapshot n
-//!                                       --completion of m >= n--> due -> committed
 //!  restore from g: commit all that snapshot g holds, in order; then abort whatever else is open
-//!  commit (rule 69): done, or done before -> the next one; refused -> again, so often, then the
-//!  task fails; no answer -> the task fails; lost -> the job fails
+//!  commit: done, or done before -> the next one; refused -> again, so often, then the task fails;
+//!          no answer -> the task fails; lost -> the job fails
 //! ```
 //! A checkpoint that is aborted rolls nothing back: its transaction is committed with the next one
 //! that completes (rule 60).
@@ -32,9 +30,9 @@ use crate::state::snapshot::PendingTransaction;
 pub(crate) use commit::AfterCommit;
 pub use commit::{CommitError, Committed};
 pub use erased::ErasedSink;
-pub(crate) use erased::{Direct, Logged, Transactional};
+pub(crate) use erased::{Committing, Direct, Logged, Transactional};
 pub use machine::SinkMachine;
-pub use two_phase::TwoPhase;
+pub use two_phase::{Committer, TwoPhase, Writer};
 pub use write_ahead::WriteAhead;
 
 /// A sink whose writes are visible at once ([`SinkContract::Plain`]), are upserts by key

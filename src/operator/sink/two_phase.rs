@@ -1,27 +1,50 @@
-//! The transactions of a two-phase sink subtask (rules 62 to 70).
+//! The transactions of a two-phase sink (rules 62 to 70). What writes them and what commits them are
+//! two halves: of one task, or of several tasks that write and one that commits.
+//! ```text
+//!  writer:     first record -> open --barrier n--> preparing --Prepared--> acknowledged
+//!                                        |
+//!                       Committables, ahead of barrier n (rule 33)
+//!                                        v
+//!  committer:            pending in snapshot n --completion of m >= n--> due -> committed
+//! ```
 
 use std::collections::VecDeque;
 
 use crate::config::CommitRetry;
+use crate::element::Committables;
 use crate::id::{CheckpointId, TransactionId};
 use crate::message::TaskError;
 use crate::operator::sink::commit::{AfterCommit, commit_failed};
 use crate::operator::sink::{CommitError, Committed, SinkRequest};
 use crate::state::snapshot::PendingTransaction;
 
-/// Which transactions are open, prepared, due. Those that are due are committed in order, one after
-/// the other (rule 70): none passes an earlier one that failed.
+/// Both halves in one task.
 #[derive(Clone, Debug)]
 pub struct TwoPhase {
+    pub(super) writer: Writer,
+    pub(super) committer: Committer,
+}
+
+/// What a sink subtask writes.
+#[derive(Clone, Debug)]
+pub struct Writer {
     /// The next transaction to open.
     next: TransactionId,
     /// The open transaction; none before the first record after a barrier.
     open: Option<TransactionId>,
-    /// Pre-committed and not due, in the order of their checkpoints.
-    pending: Vec<PendingTransaction>,
-    /// Those of them that are not confirmed to be prepared, in the same order.
+    /// Those that are not confirmed to be prepared, in the order of their checkpoints.
     preparing: Vec<PendingTransaction>,
+}
+
+/// What is prepared and not committed. What is due is committed in order, one after the other (rule
+/// 70): none passes an earlier one that failed.
+#[derive(Clone, Debug)]
+pub struct Committer {
+    /// Not due, in the order of their checkpoints.
+    pending: Vec<PendingTransaction>,
     due: Due,
+    /// Which checkpoint each writer has last told of, where writers are other tasks.
+    heard: Vec<Option<CheckpointId>>,
 }
 
 /// Transactions that a complete checkpoint covers, the oldest first. The first is asked to commit,
@@ -39,25 +62,17 @@ struct Due {
 }
 
 impl TwoPhase {
-    pub(super) fn new(
-        first: TransactionId,
-        restored: Vec<PendingTransaction>,
-        retry: CommitRetry,
-    ) -> Self {
-        let transactions = restored.into();
-        Self {
-            next: first,
-            open: None,
-            pending: Vec::new(),
-            preparing: Vec::new(),
-            due: Due { transactions, retry, tries: 0, is_paused: false, is_recovering: true },
-        }
+    /// The barrier of `checkpoint`: what is open is to be prepared.
+    pub(super) fn close(&mut self, checkpoint: CheckpointId) -> Option<PendingTransaction> {
+        let pending = self.writer.close(checkpoint);
+        self.committer.pending.extend(pending);
+        pending
     }
+}
 
-    /// Restored transactions are committed in order, whether or not they were before, then the
-    /// others of earlier attempts are aborted (rule 64).
-    pub(super) fn recover(&mut self) -> Option<SinkRequest> {
-        self.due.next()
+impl Writer {
+    pub(super) fn new(first: TransactionId) -> Self {
+        Self { next: first, open: None, preparing: Vec::new() }
     }
 
     pub(super) fn open_transaction(&mut self) -> TransactionId {
@@ -68,13 +83,18 @@ impl TwoPhase {
         })
     }
 
-    /// The barrier of `checkpoint`: what is open is to be prepared.
     pub(super) fn close(&mut self, checkpoint: CheckpointId) -> Option<PendingTransaction> {
         let transaction = self.open.take()?;
         let pending = PendingTransaction { checkpoint, transaction };
-        self.pending.push(pending);
         self.preparing.push(pending);
         Some(pending)
+    }
+
+    /// What was closed by the barrier of `checkpoint`, which is at hand.
+    pub(super) fn committables(&self, checkpoint: CheckpointId) -> Committables {
+        let closed = self.preparing.last().filter(|pending| pending.checkpoint == checkpoint);
+        let transaction = closed.map(|pending| pending.transaction);
+        Committables { writer: self.next.subtask, checkpoint, transaction }
     }
 
     pub(super) fn handle_prepared(&mut self, prepared: PendingTransaction) {
@@ -85,9 +105,69 @@ impl TwoPhase {
         self.preparing.iter().any(|pending| pending.checkpoint <= checkpoint)
     }
 
-    /// Those that are due belong to a snapshot as well, since their commits may still fail.
-    pub(super) fn transactions(&self) -> Vec<PendingTransaction> {
-        self.due.transactions.iter().chain(&self.pending).copied().collect()
+    pub(super) fn has_pre_committed(&self) -> bool {
+        !self.preparing.is_empty()
+    }
+
+    pub(super) fn is_settled(&self) -> bool {
+        self.open.is_none() && self.preparing.is_empty()
+    }
+}
+
+impl Committer {
+    /// `writers` is the number of tasks that write; zero if this one does.
+    pub(super) fn new(
+        restored: Vec<PendingTransaction>,
+        retry: CommitRetry,
+        writers: usize,
+    ) -> Self {
+        let transactions = restored.into();
+        Self {
+            pending: Vec::new(),
+            due: Due { transactions, retry, tries: 0, is_paused: false, is_recovering: true },
+            heard: vec![None; writers],
+        }
+    }
+
+    /// Restored transactions are committed in order, whether or not they were before, then the
+    /// others of earlier attempts are aborted (rule 64).
+    pub(super) fn recover(&mut self) -> Option<SinkRequest> {
+        self.due.next()
+    }
+
+    /// A writer has told what it has prepared. Where barriers do not block, a fast writer's word of
+    /// a later checkpoint can come before a slow one's of an earlier.
+    pub(super) fn hear(&mut self, committables: Committables) {
+        let Committables { writer, checkpoint, transaction } = committables;
+        let place = self.pending.partition_point(|pending| pending.checkpoint <= checkpoint);
+        if let Some(transaction) = transaction {
+            self.pending.insert(place, PendingTransaction { checkpoint, transaction });
+        }
+        self.heard[writer.index()] = Some(checkpoint);
+    }
+
+    /// Whether each writer has told of `checkpoint`: else its snapshot would lack what a writer has
+    /// acknowledged.
+    ///
+    /// # Errors
+    /// If one has not.
+    pub(super) fn check_whole(&self, checkpoint: CheckpointId) -> Result<(), TaskError> {
+        let known = self.heard.iter().filter(|of| of.is_some_and(|of| of >= checkpoint)).count();
+        let writers = self.heard.len();
+        if known == writers {
+            return Ok(());
+        }
+        Err(TaskError::Crashed(format!(
+            "the barriers of {checkpoint} have come, and only {known} of {writers} writers have \
+             said what they have prepared"
+        )))
+    }
+
+    /// What a snapshot of `checkpoint` holds. What is due belongs to it, since its commit may still
+    /// fail; what a writer has prepared for a later one does not.
+    pub(super) fn transactions(&self, checkpoint: CheckpointId) -> Vec<PendingTransaction> {
+        let all = self.due.transactions.iter().chain(&self.pending).copied();
+        all.filter(|pending| pending.checkpoint <= checkpoint).collect()
     }
 
     /// Every pending transaction up to `checkpoint` is due (rule 63).
@@ -136,7 +216,7 @@ impl TwoPhase {
     }
 
     pub(super) fn is_settled(&self) -> bool {
-        self.open.is_none() && self.pending.is_empty() && self.due.transactions.is_empty()
+        self.pending.is_empty() && self.due.transactions.is_empty()
     }
 }
 
@@ -166,15 +246,19 @@ mod tests {
         TransactionId { vertex, subtask, attempt: AttemptId::new(1), sequence }
     }
 
-    /// A sink that has closed a transaction at each of so many barriers.
-    fn closed(barriers: u64) -> TwoPhase {
-        let mut sink = TwoPhase::new(id(0), Vec::new(), RETRY);
+    /// A committer that has heard of a transaction at each of so many barriers.
+    fn closed(barriers: u64) -> Committer {
+        let mut sink = Committer::new(Vec::new(), RETRY, 1);
         assert_eq!(text(sink.recover()), "abort dangling");
         for checkpoint in 1..=barriers {
-            sink.open_transaction();
-            sink.close(CheckpointId::new(checkpoint));
+            sink.hear(told(0, checkpoint, Some(id(checkpoint - 1))));
         }
         sink
+    }
+
+    fn told(writer: u32, checkpoint: u64, transaction: Option<TransactionId>) -> Committables {
+        let (writer, checkpoint) = (SubtaskIndex::new(writer), CheckpointId::new(checkpoint));
+        Committables { writer, checkpoint, transaction }
     }
 
     fn text(request: Option<SinkRequest>) -> String {
@@ -186,7 +270,7 @@ mod tests {
         }
     }
 
-    fn after(sink: &mut TwoPhase, of: u64, outcome: Result<Committed, CommitError>) -> String {
+    fn after(sink: &mut Committer, of: u64, outcome: Result<Committed, CommitError>) -> String {
         match sink.handle_commit(id(of), outcome) {
             Ok(AfterCommit::Ask(request)) => text(Some(request)),
             Ok(AfterCommit::Pause(_)) => "pause".to_owned(),
@@ -224,7 +308,7 @@ mod tests {
         }
         let failed = after(&mut sink, 0, retry());
         assert_eq!(failed, "transaction v1-0-1-0 is not committed after 3 tries: busy");
-        assert_eq!(sink.transactions().len(), 2, "a snapshot still has both");
+        assert_eq!(sink.transactions(CheckpointId::new(2)).len(), 2, "a snapshot has both");
     }
 
     #[test]
@@ -233,7 +317,7 @@ mod tests {
         sink.handle_completed(CheckpointId::new(1));
         let error = sink.handle_commit(id(0), Err(CommitError::Unknown("no answer".to_owned())));
         assert!(error.unwrap_err().is_recoverable());
-        let mut next = TwoPhase::new(id(9), sink.transactions(), RETRY);
+        let mut next = Committer::new(sink.transactions(CheckpointId::new(1)), RETRY, 1);
         assert_eq!(text(next.recover()), "commit 0");
         assert_eq!(after(&mut next, 0, Ok(Committed::Before)), "abort dangling");
     }
@@ -244,5 +328,28 @@ mod tests {
         sink.handle_completed(CheckpointId::new(1));
         let error = sink.handle_commit(id(0), Err(CommitError::Lost("timed out".to_owned())));
         assert_eq!(error.unwrap_err(), TaskError::OutputLost("timed out".to_owned()));
+    }
+
+    #[test]
+    fn a_committer_has_to_hear_from_each_writer_before_the_cut() {
+        let mut sink = Committer::new(Vec::new(), RETRY, 2);
+        sink.hear(told(0, 1, Some(id(0))));
+        let missing = sink.check_whole(CheckpointId::new(1)).unwrap_err().to_string();
+        assert!(missing.contains("chk-1 have come, and only 1 of 2 writers"), "{missing}");
+        sink.hear(told(1, 1, None));
+        assert_eq!(sink.check_whole(CheckpointId::new(1)), Ok(()));
+    }
+
+    #[test]
+    fn rule_033_a_snapshot_does_not_hold_what_was_prepared_for_a_later_one() {
+        let mut sink = Committer::new(Vec::new(), RETRY, 2);
+        for (writer, checkpoint, sequence) in [(0, 1, 0), (0, 2, 1), (1, 1, 2)] {
+            sink.hear(told(writer, checkpoint, Some(id(sequence))));
+        }
+        let of = |checkpoint| {
+            let held = sink.transactions(CheckpointId::new(checkpoint));
+            held.iter().map(|pending| pending.transaction.sequence).collect::<Vec<_>>()
+        };
+        assert_eq!((of(1), of(2)), (vec![0, 2], vec![0, 2, 1]));
     }
 }
