@@ -483,7 +483,9 @@ proptest! {
                 );
                 prop_assert!(is_exceeded, "{:?}", restart);
             }
-            Err(JobError::Restore(text)) => prop_assert!(false, "{}", text),
+            Err(JobError::Restore(text) | JobError::OutputLost(text)) => {
+                prop_assert!(false, "{}", text);
+            }
         }
     }
 }

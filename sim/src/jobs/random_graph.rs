@@ -90,11 +90,10 @@ fn begin(builder: &JobBuilder, plan: &Plan, lists: &[Arc<Vec<Item>>]) -> Stream<
 }
 
 fn take_steps(stream: Stream<Pass<Item>>, plan: &Plan, ends: &impl Ends) {
-    let steps = plan.steps.iter().enumerate();
-    // The last step is an end.
-    let _ = steps.fold(Some(stream), |open, (position, step)| {
-        open.and_then(|stream| take_step(stream, position, step, ends))
-    });
+    let mut open = Some(stream);
+    for (position, step) in plan.steps.iter().enumerate() {
+        open = open.and_then(|stream| take_step(stream, position, step, ends));
+    }
 }
 
 /// What is open behind the step, if it is not an end.

@@ -43,10 +43,10 @@ impl World {
         attempt: AttemptId,
         transaction: TransactionId,
     ) -> Result<SinkReply, Refusal> {
-        let fate = match self.commit_fate(task) {
-            Fate::Answered if self.external.is_held(transaction) => Fate::Refused,
-            fate => fate,
-        };
+        let mut fate = self.commit_fate(task);
+        if self.external.is_held(transaction) {
+            fate = Fate::Refused;
+        }
         let outcome = match fate {
             Fate::Answered => self.carry_out_commit(attempt, transaction)?,
             Fate::Refused => {
