@@ -640,7 +640,7 @@ fn element_text(element: &Element) -> String {
         }
         Element::Barrier(Barrier { checkpoint, .. }) => format!("barrier {checkpoint}, ahead"),
         Element::Committables(told) => {
-            let transaction = told.transaction.map_or("nothing".to_owned(), |id| name(id));
+            let transaction = told.transaction.map_or("nothing".to_owned(), name);
             format!("writer {} has {transaction} for {}", told.writer, told.checkpoint)
         }
         Element::Cancel(checkpoint) => format!("cancel {checkpoint}"),
