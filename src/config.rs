@@ -36,6 +36,25 @@ pub struct JobConfig {
     /// What a source has read is read again if it is not acknowledged in full after this time, or
     /// after twice that at the most (rule 82).
     pub acknowledge_timeout: Duration,
+    /// How a commit is asked for again that the external system has refused (rule 69).
+    pub commit_retry: CommitRetry,
+}
+
+impl JobConfig {
+    /// How long what a sink has prepared may have to wait for its commit: for as many checkpoints as
+    /// may fail and the one that completes, then for a restart (rule 67).
+    pub fn commit_within(&self) -> Duration {
+        let restart = match self.restart {
+            RestartStrategy::None => Duration::ZERO,
+            RestartStrategy::FixedDelay { delay, .. }
+            | RestartStrategy::FailureRate { delay, .. } => delay,
+            RestartStrategy::Exponential { max, .. } => max,
+        };
+        let interval = self.checkpoint_interval.max(self.checkpoint_pause_min);
+        let checkpoints = self.checkpoint_failures_tolerable.saturating_add(1);
+        let each = interval.saturating_add(self.checkpoint_timeout);
+        each.saturating_mul(checkpoints).saturating_add(restart)
+    }
 }
 
 impl Default for JobConfig {
@@ -54,6 +73,7 @@ impl Default for JobConfig {
             channel_batches: 8,
             unacknowledged_max: 65_536,
             acknowledge_timeout: Duration::from_secs(30),
+            commit_retry: CommitRetry::default(),
         }
     }
 }
@@ -89,4 +109,20 @@ pub enum RestartStrategy {
         /// The time before each restart.
         delay: Duration,
     },
+}
+
+/// How a commit is asked for again that was not done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommitRetry {
+    /// How often it is asked for in one attempt, the first time among them. Then the task fails, and
+    /// its successor begins to count anew.
+    pub tries: u32,
+    /// The time before it is asked for again.
+    pub pause: Duration,
+}
+
+impl Default for CommitRetry {
+    fn default() -> Self {
+        Self { tries: 5, pause: Duration::from_millis(100) }
+    }
 }

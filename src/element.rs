@@ -7,7 +7,7 @@ use std::fmt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::id::{CheckpointId, TaskId};
+use crate::id::{CheckpointId, SubtaskIndex, TaskId, TransactionId};
 use crate::state::codec::{self, DecodeError};
 use crate::time::{EventTime, Instant};
 
@@ -28,6 +28,8 @@ pub enum Element {
     Watermark(EventTime),
     /// The cut of a checkpoint: what came before it belongs to the snapshot, what follows does not.
     Barrier(Barrier),
+    /// What a sink's writer has prepared for its committer; the barrier follows (rule 33).
+    Committables(Committables),
     /// The sender will not take part in this checkpoint; its barrier never comes (rule 7).
     Cancel(CheckpointId),
     /// No record follows on this channel; barriers still may.
@@ -57,6 +59,17 @@ pub struct Barrier {
     pub overtakes: bool,
     /// When the coordinator began the checkpoint: timeouts count from here (rule 34).
     pub triggered_at: Instant,
+}
+
+/// What one writer of a two-stage sink has prepared since its last barrier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Committables {
+    /// The writer.
+    pub writer: SubtaskIndex,
+    /// The checkpoint whose barrier follows.
+    pub checkpoint: CheckpointId,
+    /// The transaction; none if it has written nothing.
+    pub transaction: Option<TransactionId>,
 }
 
 /// Records of one type, the type erased. The builder of a job makes sure that sender and receiver

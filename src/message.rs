@@ -111,6 +111,10 @@ pub enum TaskError {
     /// The input is wrong: reading it again will not help, so the job fails without a restart.
     #[error("{0}")]
     Input(String),
+    /// Output that a complete checkpoint covers is gone for good, so the job fails without a restart
+    /// (rules 67 and 68).
+    #[error("{0}")]
+    OutputLost(String),
 }
 
 impl TaskError {
@@ -118,7 +122,7 @@ impl TaskError {
     pub const fn is_recoverable(&self) -> bool {
         match self {
             Self::Crashed(_) | Self::External(_) => true,
-            Self::Restore(_) | Self::Input(_) => false,
+            Self::Restore(_) | Self::Input(_) | Self::OutputLost(_) => false,
         }
     }
 }

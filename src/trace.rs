@@ -53,6 +53,8 @@ pub enum Carried {
     Watermark(EventTime),
     /// A barrier.
     Barrier(CheckpointId),
+    /// What a writer has prepared for this checkpoint.
+    Committables(CheckpointId),
     /// A cancel marker.
     Cancel(CheckpointId),
     /// The end of data.
@@ -68,6 +70,7 @@ impl fmt::Display for Carried {
             Self::Records(records) => write!(f, "{records} records"),
             Self::Watermark(time) => write!(f, "watermark {time}"),
             Self::Barrier(checkpoint) => write!(f, "the barrier of {checkpoint}"),
+            Self::Committables(checkpoint) => write!(f, "what is prepared for {checkpoint}"),
             Self::Cancel(checkpoint) => write!(f, "the cancel marker of {checkpoint}"),
             Self::EndOfData => f.pad("the end of data"),
             Self::EndOfPartition => f.pad("the end"),
@@ -355,6 +358,12 @@ pub enum TraceEvent {
         /// It was visible before.
         again: bool,
     },
+    /// The external system has rolled a transaction back by itself, because nobody committed it in
+    /// time.
+    TimedOut {
+        /// The transaction.
+        transaction: TransactionId,
+    },
     /// A transaction was rolled back.
     RolledBack {
         /// The transaction.
@@ -430,4 +439,10 @@ pub enum Disturbance {
     RowsLost,
     /// A task that was declared dead goes on.
     Zombie,
+    /// An external system refused a commit.
+    CommitRefused,
+    /// An external system did not say whether it had committed.
+    CommitUnknown,
+    /// A commit, or an abort, came long after it was asked for, be it after a newer attempt began.
+    CommitLate,
 }

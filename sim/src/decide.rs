@@ -36,6 +36,8 @@ pub enum Choice {
     StartDelay,
     /// Whether a stopped task goes on for a while, by task.
     ZombieFate,
+    /// What becomes of a commit, by task.
+    CommitFate,
 }
 
 impl Choice {
@@ -48,7 +50,9 @@ impl Choice {
             | Self::StartDelay
             | Self::Detection => Purpose::Schedule,
             Self::MessageDelay | Self::NoticeFate | Self::ZombieFate => Purpose::Messages,
-            Self::WriteDelay | Self::WriteFate | Self::CrashFate => Purpose::Storage,
+            Self::WriteDelay | Self::WriteFate | Self::CrashFate | Self::CommitFate => {
+                Purpose::Storage
+            }
         }
     }
 }

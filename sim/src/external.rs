@@ -4,10 +4,12 @@
 //! subtask.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use cofferdam::guarantee::SinkContract;
 use cofferdam::id::{AttemptId, SubtaskIndex, TransactionId, VertexId};
 use cofferdam::operator::sink::ErasedSink;
+use cofferdam::time::Instant;
 use cofferdam::trace::Origin;
 use smallvec::SmallVec;
 
@@ -47,10 +49,14 @@ struct SinkModel {
     /// durable yet.
     visible: BTreeMap<SubtaskIndex, Written>,
     transactions: BTreeMap<TransactionId, Transaction>,
+    /// After what time it rolls back what is prepared.
+    timeout: Option<Duration>,
     /// Sending rows again that were sent before changes nothing.
     resends_idempotently: bool,
     /// Portions of rows that were sent, and whether they are marked.
     portions: BTreeMap<TransactionId, bool>,
+    /// Transactions that a refused commit has left half done, for the variant that does that.
+    held: BTreeSet<TransactionId>,
 }
 
 impl SinkModel {
@@ -80,9 +86,14 @@ pub enum TransactionState {
     /// It takes rows.
     Open,
     /// It can be committed.
-    Prepared,
+    Prepared {
+        /// When it was prepared.
+        since: Instant,
+    },
     /// It is visible.
     Committed,
+    /// It was rolled back, since nobody committed it in time.
+    TimedOut,
 }
 
 /// What the external system answers to a request that it refuses.
@@ -92,6 +103,8 @@ pub enum Refusal {
     Fenced,
     /// There is no such transaction to commit: it was rolled back, or never prepared.
     NoSuchTransaction,
+    /// It was prepared and not committed in time, and was rolled back.
+    TimedOut,
 }
 
 impl External {
@@ -100,8 +113,9 @@ impl External {
         Self { sinks: BTreeMap::new(), variant }
     }
 
-    /// Adds the system behind a sink vertex.
-    pub fn add(&mut self, vertex: VertexId, sink: &dyn ErasedSink) {
+    /// Adds the system behind a sink vertex. Unless the sink says when transactions time out they do
+    /// after `timeout`.
+    pub fn add(&mut self, vertex: VertexId, sink: &dyn ErasedSink, timeout: Option<Duration>) {
         self.sinks.insert(
             vertex,
             SinkModel {
@@ -109,8 +123,10 @@ impl External {
                 openers: BTreeMap::new(),
                 visible: BTreeMap::new(),
                 transactions: BTreeMap::new(),
+                timeout: sink.timeout().or(timeout),
                 resends_idempotently: sink.resends_idempotently(),
                 portions: BTreeMap::new(),
+                held: BTreeSet::new(),
             },
         );
     }
@@ -133,11 +149,20 @@ impl External {
         rows: Vec<Row>,
     ) -> Result<(), Refusal> {
         self.check(vertex, subtask, attempt)?;
+        let transaction = transaction.map(|transaction| self.handle(transaction));
+        let is_pooled = self.is(Variant::PooledHandles);
         let sink = self.sink(vertex);
         match transaction {
             Some(transaction) => {
                 let open = Transaction { state: TransactionState::Open, rows: Vec::new() };
-                sink.transactions.entry(transaction).or_insert(open).rows.extend(rows);
+                let written = sink.transactions.entry(transaction).or_insert(open);
+                if is_pooled {
+                    if written.state == TransactionState::Committed {
+                        written.rows.clear();
+                    }
+                    written.state = TransactionState::Open;
+                }
+                written.rows.extend(rows);
             }
             None if sink.contract == SinkContract::Discard => {}
             None => sink.visible.entry(subtask).or_default().rows.extend(rows),
@@ -169,12 +194,14 @@ impl External {
         &mut self,
         transaction: TransactionId,
         attempt: AttemptId,
+        now: Instant,
     ) -> Result<(), Refusal> {
         self.check(transaction.vertex, transaction.subtask, attempt)?;
+        let transaction = self.handle(transaction);
         let sink = self.sink(transaction.vertex);
         let prepared = sink.transactions.get_mut(&transaction).ok_or(Refusal::NoSuchTransaction)?;
         if prepared.state == TransactionState::Open {
-            prepared.state = TransactionState::Prepared;
+            prepared.state = TransactionState::Prepared { since: now };
         }
         Ok(())
     }
@@ -182,15 +209,22 @@ impl External {
     /// Makes a transaction visible; says whether it was before.
     ///
     /// # Errors
-    /// As [`External::write`]; also if it is not prepared.
+    /// As [`External::write`]; also if it is not prepared, or not any more.
     pub fn commit(
         &mut self,
         transaction: TransactionId,
         attempt: AttemptId,
+        now: Instant,
     ) -> Result<bool, Refusal> {
         self.check(transaction.vertex, transaction.subtask, attempt)?;
-        let repeats = self.is(Variant::RepeatedEffect);
+        let keeps_rows = self.is(Variant::RepeatedEffect) || self.is(Variant::CommitKeyHasAttempt);
+        let repeats =
+            self.is(Variant::RepeatedEffect) || keeps_rows && transaction.attempt != attempt;
+        let (forgets, is_pooled) =
+            (self.is(Variant::CommittedForgotten), self.is(Variant::PooledHandles));
+        let transaction = self.handle(transaction);
         let sink = self.sink(transaction.vertex);
+        let timeout = sink.timeout;
         let committed =
             sink.transactions.get_mut(&transaction).ok_or(Refusal::NoSuchTransaction)?;
         match committed.state {
@@ -201,17 +235,48 @@ impl External {
                 }
                 Ok(true)
             }
-            TransactionState::Open => Err(Refusal::NoSuchTransaction),
-            TransactionState::Prepared => {
+            TransactionState::Open if !is_pooled => Err(Refusal::NoSuchTransaction),
+            TransactionState::Prepared { since }
+                if timeout.is_some_and(|timeout| now.since(since) >= timeout) =>
+            {
+                committed.state = TransactionState::TimedOut;
+                Err(Refusal::TimedOut)
+            }
+            TransactionState::TimedOut => Err(Refusal::TimedOut),
+            TransactionState::Open | TransactionState::Prepared { .. } => {
                 committed.state = TransactionState::Committed;
                 let rows = committed.rows.clone();
-                if !repeats {
+                if !keeps_rows {
                     committed.rows.clear();
+                }
+                if forgets {
+                    sink.transactions.remove(&transaction);
                 }
                 sink.show(transaction.subtask, rows);
                 Ok(false)
             }
         }
+    }
+
+    /// Notes that a commit was refused.
+    pub fn refuse(&mut self, transaction: TransactionId) {
+        if self.is(Variant::RefusedCommitHeld) {
+            self.sink(transaction.vertex).held.insert(transaction);
+        }
+    }
+
+    /// Whether a refused commit has left the transaction half done.
+    pub fn is_held(&mut self, transaction: TransactionId) -> bool {
+        self.sink(transaction.vertex).held.contains(&transaction)
+    }
+
+    /// The name by which the system knows a transaction.
+    fn handle(&self, transaction: TransactionId) -> TransactionId {
+        if !self.is(Variant::PooledHandles) {
+            return transaction;
+        }
+        let (attempt, sequence) = (AttemptId::default(), transaction.sequence % 2);
+        TransactionId { attempt, sequence, ..transaction }
     }
 
     /// Rolls back what attempts before `attempt` left open or prepared in a subtask.

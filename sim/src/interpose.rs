@@ -4,15 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use cofferdam::element::{Anchor, Element, Root};
-use cofferdam::id::{AttemptId, ChannelIndex, CheckpointId, SplitId, TaskId};
-use cofferdam::message::ToPeer;
-use cofferdam::operator::sink::{SinkReply, SinkRequest};
-use cofferdam::state::snapshot::{InFlight, SourceState, TaskSnapshot};
+use cofferdam::element::{Anchor, Committables, Element, Root};
+use cofferdam::id::{AttemptId, ChannelIndex, CheckpointId, SplitId, SubtaskIndex, TaskId};
+use cofferdam::message::{ToPeer, ToTask};
+use cofferdam::operator::sink::{CommitError, Committed, SinkReply, SinkRequest};
+use cofferdam::state::snapshot::{InFlight, PendingTransaction, SourceState, TaskSnapshot};
 use cofferdam::storage::{
     StateHandle, StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue,
 };
-use cofferdam::task::{Task, TaskOutput};
+use cofferdam::task::{Phase, Task, TaskOutput};
 use smallvec::{SmallVec, smallvec};
 
 /// A broken variant.
@@ -74,11 +74,41 @@ pub enum Variant {
     OutputNotInFlight,
     /// A barrier that overtakes is handed in after the next record.
     RecordBeforeBarrier,
+    /// A sink takes a commit for done whose outcome is unknown.
+    UnknownTakenForDone,
+    /// A sink takes a commit for done that was refused and should be asked for again.
+    RefusedTakenForDone,
+    /// A sink takes a transaction that was rolled back for one that was committed before.
+    LossTakenForDone,
+    /// A commit that comes again fails.
+    RepeatedCommitFails,
+    /// The external system forgets a transaction when it is committed, and refuses the commit that
+    /// comes again.
+    CommittedForgotten,
+    /// A commit that was refused leaves its transaction half done: no other commit gets at it.
+    RefusedCommitHeld,
+    /// The external system knows two transactions of a sink subtask and takes them in turn.
+    PooledHandles,
+    /// A commit that comes again is known only if the same attempt makes it.
+    CommitKeyHasAttempt,
+    /// Snapshots hold the transactions of the checkpoint before.
+    TransactionsStale,
+    /// Snapshots hold transactions in another order than that of their checkpoints.
+    TransactionsDisordered,
+    /// At the end of data a notice of any checkpoint stands for the highest there can be.
+    EndIsHighest,
+    /// What a writer has prepared since the last barrier before the end of data does not reach the
+    /// committer.
+    LastCommittablesDropped,
+    /// What all writers have prepared comes to the committer under the name of one.
+    CommittablesMerged,
+    /// A committer's snapshots do not hold which writer a transaction is of.
+    CommittablesWithoutOrigin,
 }
 
 impl Variant {
     /// Every variant.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 40] = [
         Self::BarrierNotAligned,
         Self::CommitAtSnapshot,
         Self::AcknowledgeBeforeStored,
@@ -105,6 +135,20 @@ impl Variant {
         Self::InFlightBehindBarrier,
         Self::OutputNotInFlight,
         Self::RecordBeforeBarrier,
+        Self::UnknownTakenForDone,
+        Self::RefusedTakenForDone,
+        Self::LossTakenForDone,
+        Self::RepeatedCommitFails,
+        Self::CommittedForgotten,
+        Self::RefusedCommitHeld,
+        Self::PooledHandles,
+        Self::CommitKeyHasAttempt,
+        Self::TransactionsStale,
+        Self::TransactionsDisordered,
+        Self::EndIsHighest,
+        Self::LastCommittablesDropped,
+        Self::CommittablesMerged,
+        Self::CommittablesWithoutOrigin,
     ];
 }
 
@@ -119,6 +163,12 @@ impl Variant {
             }
             Self::LogLeftOut => snapshot.log.clear(),
             Self::TransactionsLeftOut => snapshot.transactions.clear(),
+            Self::TransactionsDisordered => snapshot.transactions.reverse(),
+            Self::CommittablesWithoutOrigin => {
+                let first = SubtaskIndex::new(0);
+                let pending = snapshot.transactions.iter_mut();
+                pending.for_each(|pending| pending.transaction.subtask = first);
+            }
             Self::InFlightLeftOut => snapshot.in_flight = InFlight::default(),
             Self::FirstInputInFlight => inputs.retain(|channel, _| channel.get() == 0),
             Self::InFlightTwice => in_flight.for_each(|batches| batches.extend_from_within(..)),
@@ -141,7 +191,19 @@ impl Variant {
             | Self::NumbersStale
             | Self::InFlightBehindBarrier
             | Self::OutputNotInFlight
-            | Self::RecordBeforeBarrier => {}
+            | Self::RecordBeforeBarrier
+            | Self::UnknownTakenForDone
+            | Self::RefusedTakenForDone
+            | Self::LossTakenForDone
+            | Self::RepeatedCommitFails
+            | Self::CommittedForgotten
+            | Self::RefusedCommitHeld
+            | Self::PooledHandles
+            | Self::CommitKeyHasAttempt
+            | Self::TransactionsStale
+            | Self::EndIsHighest
+            | Self::LastCommittablesDropped
+            | Self::CommittablesMerged => {}
         }
     }
 }
@@ -175,6 +237,20 @@ impl fmt::Display for Variant {
             Self::InFlightBehindBarrier => "in-flight-behind-barrier",
             Self::OutputNotInFlight => "output-not-in-flight",
             Self::RecordBeforeBarrier => "record-before-barrier",
+            Self::UnknownTakenForDone => "unknown-taken-for-done",
+            Self::RefusedTakenForDone => "refused-taken-for-done",
+            Self::LossTakenForDone => "loss-taken-for-done",
+            Self::RepeatedCommitFails => "repeated-commit-fails",
+            Self::CommittedForgotten => "committed-forgotten",
+            Self::RefusedCommitHeld => "refused-commit-held",
+            Self::PooledHandles => "pooled-handles",
+            Self::CommitKeyHasAttempt => "commit-key-has-attempt",
+            Self::TransactionsStale => "transactions-stale",
+            Self::TransactionsDisordered => "transactions-disordered",
+            Self::EndIsHighest => "end-is-highest",
+            Self::LastCommittablesDropped => "last-committables-dropped",
+            Self::CommittablesMerged => "committables-merged",
+            Self::CommittablesWithoutOrigin => "committables-without-origin",
         })
     }
 }
@@ -194,6 +270,8 @@ pub struct Interposer {
     positions: BTreeMap<TaskId, SourceState>,
     /// Which records each task had taken in at its last write.
     numbers: BTreeMap<TaskId, Vec<u64>>,
+    /// Likewise each sink's transactions.
+    transactions: BTreeMap<TaskId, Vec<PendingTransaction>>,
 }
 
 /// The barriers that a task's channels have brought, for the variant that holds the first one back.
@@ -268,7 +346,21 @@ impl Interposer {
             (Some(Variant::CommitErrorSwallowed), TaskOutput::Sink(SinkRequest::Commit(id)))
                 if !id.sequence.is_multiple_of(2) =>
             {
-                smallvec![Passed::Replied(SinkReply::Committed(id))]
+                let outcome = Ok(Committed::Now);
+                smallvec![Passed::Replied(SinkReply::Commit { transaction: id, outcome })]
+            }
+            (
+                Some(variant @ (Variant::LastCommittablesDropped | Variant::CommittablesMerged)),
+                TaskOutput::Send(outlet, Element::Committables(told)),
+            ) => {
+                let told = match variant == Variant::CommittablesMerged {
+                    true => Committables { writer: SubtaskIndex::new(0), ..told },
+                    false if task.phase() == Phase::AwaitingFinalCheckpoint => {
+                        Committables { transaction: None, ..told }
+                    }
+                    false => told,
+                };
+                smallvec![Passed::Out(TaskOutput::Send(outlet, Element::Committables(told)))]
             }
             (
                 Some(Variant::AcknowledgeBeforeStored),
@@ -359,8 +451,13 @@ impl Interposer {
         output
     }
 
-    /// Puts other positions into a source's snapshot, if the variant does.
+    /// Puts what an earlier snapshot held into this one, if the variant does.
     fn displace(&mut self, variant: Variant, snapshot: &mut TaskSnapshot) {
+        if variant == Variant::TransactionsStale {
+            let now = snapshot.transactions.clone();
+            let before = self.transactions.insert(snapshot.task, now);
+            snapshot.transactions = before.unwrap_or_default();
+        }
         let Some(source) = &mut snapshot.source else { return };
         if variant == Variant::PositionsLeftOut {
             *source = SourceState::default();
@@ -403,6 +500,36 @@ impl Interposer {
             return message;
         }
         ToPeer::Acknowledged { root, edges: std::mem::take(&mut tree.edges) }
+    }
+
+    /// What a sink hears that has asked for something.
+    pub fn replied(&self, reply: SinkReply) -> SinkReply {
+        let SinkReply::Commit { transaction, outcome } = reply else { return reply };
+        let outcome = match (self.variant, outcome) {
+            (Some(Variant::UnknownTakenForDone), Err(CommitError::Unknown(_)))
+            | (Some(Variant::RefusedTakenForDone), Err(CommitError::Retry(_))) => {
+                Ok(Committed::Now)
+            }
+            (Some(Variant::LossTakenForDone), Err(CommitError::Lost(_))) => Ok(Committed::Before),
+            (Some(Variant::RepeatedCommitFails), Ok(Committed::Before)) => {
+                Err(CommitError::Unknown("there is nothing left to commit".to_owned()))
+            }
+            (_, outcome) => outcome,
+        };
+        SinkReply::Commit { transaction, outcome }
+    }
+
+    /// What a task hears from the coordinator; `is_ending`: it awaits its last checkpoint.
+    pub fn noticed(&self, is_ending: bool, message: ToTask) -> ToTask {
+        match message {
+            ToTask::Completed(_) if is_ending && self.is(Variant::EndIsHighest) => {
+                ToTask::Completed(CheckpointId::new(u64::MAX))
+            }
+            ToTask::Trigger { .. }
+            | ToTask::Completed(_)
+            | ToTask::Finish(_)
+            | ToTask::Aborted(_) => message,
+        }
     }
 
     /// Which elements reach a task of `channels` inputs when one has been taken from a channel.

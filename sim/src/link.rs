@@ -206,6 +206,7 @@ pub fn carried(element: &Element) -> Carried {
         Element::Batch(records) => Carried::Records(records.len() as u32),
         Element::Watermark(watermark) => Carried::Watermark(*watermark),
         Element::Barrier(barrier) => Carried::Barrier(barrier.checkpoint),
+        Element::Committables(told) => Carried::Committables(told.checkpoint),
         Element::Cancel(checkpoint) => Carried::Cancel(*checkpoint),
         Element::EndOfData => Carried::EndOfData,
         Element::EndOfPartition => Carried::EndOfPartition,

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use cofferdam::config::{JobConfig, RestartStrategy};
+use cofferdam::config::{CommitRetry, JobConfig, RestartStrategy};
 use cofferdam::guarantee::Mechanism;
 use serde::{Deserialize, Serialize};
 
@@ -89,6 +89,27 @@ pub struct Options {
     /// What follows a failure.
     #[serde(default)]
     pub restarts: Restarts,
+    /// Commits that an external system refuses, of 1000.
+    #[serde(default)]
+    pub commits_refused_permille: u64,
+    /// Commits with an unknown outcome, of 1000.
+    #[serde(default)]
+    pub commits_unknown_permille: u64,
+    /// Commits, and aborts, that come late, of 1000.
+    #[serde(default)]
+    pub commits_late_permille: u64,
+    /// After what time an external system rolls back a transaction that is prepared and not
+    /// committed; 0 if it never does.
+    #[serde(default)]
+    pub transaction_timeout_us: u64,
+    /// How often a commit that was refused is asked for in one attempt.
+    #[serde(default = "commit_tries")]
+    pub commit_tries: u32,
+}
+
+/// What scenarios have meant that do not say it.
+fn commit_tries() -> u32 {
+    CommitRetry::default().tries
 }
 
 /// What follows a failure: strategies that never give a job up, since one that was given up has
@@ -142,6 +163,11 @@ impl Options {
             zombies_permille: 0,
             faults_until_us: dice.between(5_000, 60_000),
             restarts: Restarts::Fixed,
+            commits_refused_permille: 0,
+            commits_unknown_permille: 0,
+            commits_late_permille: 0,
+            transaction_timeout_us: 0,
+            commit_tries: 1,
         };
         match profile {
             FaultProfile::None => options.faults_until_us = 0,
@@ -150,7 +176,25 @@ impl Options {
         }
         options.restarts = *dice.pick(&[Restarts::Fixed, Restarts::Exponential, Restarts::Rate]);
         options.alignment_timeout_us = *dice.pick(&[0, 50, 300, 2_000]);
+        match profile {
+            FaultProfile::None => {}
+            FaultProfile::Default => options.draw_commit_faults(dice, 500),
+            FaultProfile::Full => options.draw_commit_faults(dice, 1000),
+        }
+        options.transaction_timeout_us = *dice.pick(&[0, TRANSACTION_TIMEOUT_US]);
+        options.commit_tries = dice.between(1, 4) as u32;
         options
+    }
+
+    /// As [`Options::draw_faults`], of commits.
+    fn draw_commit_faults(&mut self, dice: &mut Dice, kinds_permille: u64) {
+        let mut kind = |usual: &[u64]| {
+            let amount = *dice.pick(usual);
+            if dice.chance(kinds_permille) { amount } else { 0 }
+        };
+        self.commits_refused_permille = kind(&[50, 300]);
+        self.commits_unknown_permille = kind(&[20, 100]);
+        self.commits_late_permille = kind(&[50, 300]);
     }
 
     /// Each kind of fault is there in `kinds_permille` of 1000 runs.
@@ -188,9 +232,19 @@ impl Options {
             channel_batches: self.channel_batches,
             unacknowledged_max: 4 * self.batch_records_max as usize,
             acknowledge_timeout: Duration::from_micros(self.checkpoint_timeout_us),
+            commit_retry: CommitRetry {
+                tries: self.commit_tries,
+                pause: Duration::from_micros(COMMIT_PAUSE_US),
+            },
         }
     }
 }
+
+/// Longer than any run of checkpoints and restarts takes: what is due is committed by then.
+pub const TRANSACTION_TIMEOUT_US: u64 = 10_000_000;
+
+/// The time before a commit that was refused is asked for again.
+const COMMIT_PAUSE_US: u64 = 200;
 
 impl Restarts {
     fn strategy(self) -> RestartStrategy {

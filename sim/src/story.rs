@@ -77,6 +77,7 @@ fn words(event: &TraceEvent, graph: &PhysicalGraph) -> String {
         TraceEvent::RolledBack { transaction: id, .. } => {
             format!("transaction {id} is rolled back")
         }
+        TraceEvent::TimedOut { transaction } => format!("transaction {transaction} has timed out"),
         TraceEvent::Logged { task, rows, .. } => {
             format!("{} logs {}", name(task), count(rows, "row"))
         }

@@ -10,13 +10,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam::connector::memory::{Collect, CollectTransactions, Range, VecSource};
+use cofferdam::coordinator::JobError;
 use cofferdam::element::Record;
 use cofferdam::guarantee::{Level, Mechanism, SinkContract};
 use cofferdam::id::{AttemptId, TransactionId, VertexId};
-use cofferdam::job::{Job, JobBuilder};
+use cofferdam::job::{Job, JobBuilder, Stream};
 use cofferdam::operator::Emit;
+use cofferdam::operator::chain::Segment;
 use cofferdam::operator::keyed::{KeyedContext, KeyedProcess};
-use cofferdam::operator::sink::{SinkError, WriteAheadSink};
+use cofferdam::operator::sink::{
+    CommitError, Committed, SinkError, TransactionalSink, WriteAheadSink,
+};
 use cofferdam::state::codec;
 use cofferdam::state::key_group::KeyGroupCount;
 use cofferdam::time::EventTime;
@@ -61,6 +65,10 @@ const COUNTING: Case = Case {
     fires: false,
 };
 
+const IN_STAGES: Case = Case { make: counting_in_stages, ..COUNTING };
+
+const IN_HASTE: Case = Case { make: counting_in_haste, ..COUNTING };
+
 const ALARMS: Case = Case { make: alarms, reference: alarmed, fires: true, ..COUNTING };
 
 /// A write-ahead sink; the simulator's model stands in its place.
@@ -90,6 +98,34 @@ impl<T: Record> WriteAheadSink for Sent<T> {
     }
 }
 
+/// A two-phase sink whose transactions time out; the simulator's model stands in its place.
+#[derive(Clone)]
+struct ShortLived<T: Record>(CollectTransactions<T>);
+
+impl<T: Record> TransactionalSink for ShortLived<T> {
+    type Record = T;
+
+    fn write(&mut self, id: TransactionId, rows: Vec<T>) -> Result<(), SinkError> {
+        self.0.write(id, rows)
+    }
+
+    fn prepare(&mut self, id: TransactionId) -> Result<(), SinkError> {
+        self.0.prepare(id)
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        Some(Duration::from_millis(3))
+    }
+
+    fn commit(&mut self, id: TransactionId) -> Result<Committed, CommitError> {
+        self.0.commit(id)
+    }
+
+    fn abort_dangling(&mut self) -> Result<(), SinkError> {
+        self.0.abort_dangling()
+    }
+}
+
 /// The keys that a number is counted under.
 fn keys(number: u64) -> impl Iterator<Item = u64> {
     [Some(number % 7), number.is_multiple_of(3).then_some(number % 5)].into_iter().flatten()
@@ -104,19 +140,42 @@ fn counting_and_resending(options: &Options, mechanism: Mechanism, sink: SinkCon
     counting_into(options, mechanism, sink, false)
 }
 
+/// As [`counting`], with tasks that write and one that commits.
+fn counting_in_stages(options: &Options, mechanism: Mechanism, _sink: SinkContract) -> Job {
+    let builder = builder("counting", options);
+    counts(&builder).two_stage_sink("out", CollectTransactions::default());
+    builder.build(options.job_config(mechanism)).unwrap()
+}
+
+/// As [`counting`], where the external system does not wait long for a commit.
+fn counting_in_haste(options: &Options, mechanism: Mechanism, _sink: SinkContract) -> Job {
+    let builder = builder("counting", options);
+    counts(&builder).transactional_sink("out", ShortLived(CollectTransactions::default()));
+    builder.build(options.job_config(mechanism)).unwrap()
+}
+
+fn builder(name: &str, options: &Options) -> JobBuilder {
+    let builder = JobBuilder::new(name, options.parallelism);
+    builder.key_groups(KeyGroupCount::new(options.key_groups).unwrap());
+    builder
+}
+
+fn counts(builder: &JobBuilder) -> Stream<impl Segment<Out = (u64, u64)>> {
+    builder
+        .source("numbers", VecSource::new((0..RECORDS).collect()))
+        .flat_map("keys", |number: u64, out| keys(number).for_each(|key| out.emit(key)))
+        .key_by(|key| *key)
+        .aggregate("count", 0u64, |count: &mut u64, _| *count += 1)
+}
+
 fn counting_into(
     options: &Options,
     mechanism: Mechanism,
     sink: SinkContract,
     is_idempotent: bool,
 ) -> Job {
-    let builder = JobBuilder::new("counting", options.parallelism);
-    builder.key_groups(KeyGroupCount::new(options.key_groups).unwrap());
-    let counts = builder
-        .source("numbers", VecSource::new((0..RECORDS).collect()))
-        .flat_map("keys", |number: u64, out| keys(number).for_each(|key| out.emit(key)))
-        .key_by(|key| *key)
-        .aggregate("count", 0u64, |count: &mut u64, _| *count += 1);
+    let builder = builder("counting", options);
+    let counts = counts(&builder);
     match sink {
         SinkContract::TwoPhase => {
             counts.transactional_sink("out", CollectTransactions::default());
@@ -187,8 +246,7 @@ fn due(number: u64) -> EventTime {
 }
 
 fn alarms(options: &Options, mechanism: Mechanism, sink: SinkContract) -> Job {
-    let builder = JobBuilder::new("alarms", options.parallelism);
-    builder.key_groups(KeyGroupCount::new(options.key_groups).unwrap());
+    let builder = builder("alarms", options);
     let numbers = VecSource::new((0..RECORDS).collect());
     let fired = builder
         .source_with_event_time(
@@ -343,13 +401,20 @@ fn numbers(applied: &[AppliedFact]) -> Vec<u64> {
     offsets.into_iter().collect()
 }
 
-/// The judges that find something against the claims within the seeds, with the first seed and what
-/// is said of it.
-fn refuted(case: Case, variant: Option<Variant>) -> BTreeMap<&'static str, (u64, String)> {
+/// The judges that find something against the claims within the seeds, or until `wanted` does, with
+/// the first seed and what is said of it.
+fn refuted(
+    case: Case,
+    variant: Option<Variant>,
+    wanted: Option<&str>,
+) -> BTreeMap<&'static str, (u64, String)> {
     let mut refuted = BTreeMap::new();
     for seed in 0..SEEDS {
         for finding in case.judge(seed, variant).violations() {
             refuted.entry(finding.oracle).or_insert_with(|| (seed, finding.text.clone()));
+        }
+        if wanted.is_some_and(|oracle| refuted.contains_key(oracle)) {
+            break;
         }
     }
     refuted
@@ -357,13 +422,13 @@ fn refuted(case: Case, variant: Option<Variant>) -> BTreeMap<&'static str, (u64,
 
 #[track_caller]
 fn assert_held(case: Case) {
-    let refuted = refuted(case, None);
+    let refuted = refuted(case, None, None);
     assert!(refuted.is_empty(), "{refuted:?}");
 }
 
 #[track_caller]
 fn assert_caught(case: Case, variant: Variant, oracle: &str) {
-    let refuted = refuted(case, Some(variant));
+    let refuted = refuted(case, Some(variant), Some(oracle));
     assert!(refuted.contains_key(oracle), "{variant} is not caught by {oracle}: {refuted:?}");
     // The seeds in docs/MUTANTS.md come from here.
     let seeds: Vec<_> = refuted.iter().map(|(oracle, (seed, _))| (oracle, seed)).collect();
@@ -581,6 +646,85 @@ fn rule_064_a_commit_that_is_not_idempotent_is_caught() {
 #[test]
 fn rule_064_a_death_that_rolls_back_what_is_prepared_is_caught() {
     assert_caught(COUNTING, Variant::RolledBackAtDeath, "liveness");
+}
+
+#[test]
+fn two_stage_sinks_keep_what_two_phase_ones_promise() {
+    for mechanism in
+        [Mechanism::Aligned, Mechanism::Unaligned, Mechanism::AlignedTimeout, Mechanism::Tracked]
+    {
+        assert_held(Case { mechanism, ..IN_STAGES });
+    }
+}
+
+#[test]
+fn rule_067_a_transaction_that_times_out_ends_the_job_and_no_loss_is_silent() {
+    let (mut finished, mut reported) = (0, 0);
+    for seed in 0..SEEDS {
+        let world = IN_HASTE.run(seed, None);
+        let judgement = IN_HASTE.judge_world(&world);
+        assert_eq!(world.plan().job.claim().claim().output, Some(Level::AtMostOnce));
+        match world.ending() {
+            Some(Ending::Finished) => {
+                finished += 1;
+                assert_eq!((judgement.lost, judgement.violations().count()), (0, 0), "seed {seed}");
+            }
+            Some(Ending::Failed(JobError::OutputLost(text))) => {
+                reported += 1;
+                assert!(text.contains("has timed out"), "{text}");
+            }
+            other => panic!("seed {seed}: {other:?}"),
+        }
+    }
+    assert!(finished > 0 && reported > 0, "{finished} finished, {reported} reported a loss");
+}
+
+#[test]
+fn rule_068_a_loss_that_is_taken_for_committed_is_caught() {
+    assert_caught(IN_HASTE, Variant::LossTakenForDone, "two-phase");
+}
+
+#[test]
+fn rule_069_what_is_not_known_to_be_committed_and_taken_for_done_is_caught() {
+    assert_caught(COUNTING, Variant::UnknownTakenForDone, "two-phase");
+    assert_caught(COUNTING, Variant::UnknownTakenForDone, "output-delivery");
+    assert_caught(COUNTING, Variant::RefusedTakenForDone, "two-phase");
+    assert_caught(COUNTING, Variant::RefusedTakenForDone, "output-delivery");
+    assert_caught(COUNTING, Variant::RefusedCommitHeld, "liveness");
+}
+
+#[test]
+fn rules_064_and_066_a_commit_that_is_not_known_when_it_comes_again_is_caught() {
+    assert_caught(COUNTING, Variant::RepeatedCommitFails, "liveness");
+    assert_caught(COUNTING, Variant::CommittedForgotten, "liveness");
+    assert_caught(COUNTING, Variant::CommitKeyHasAttempt, "output-delivery");
+    assert_caught(COUNTING, Variant::PooledHandles, "output-delivery");
+}
+
+#[test]
+fn rule_062_transactions_of_another_snapshot_are_caught() {
+    assert_caught(COUNTING, Variant::TransactionsStale, "recovery");
+    assert_caught(COUNTING, Variant::TransactionsStale, "output-delivery");
+}
+
+#[test]
+fn rule_070_transactions_in_another_order_are_caught() {
+    assert_caught(IN_STAGES, Variant::TransactionsDisordered, "recovery");
+}
+
+#[test]
+fn rule_071_a_late_notice_that_commits_what_is_not_covered_is_caught() {
+    assert_caught(COUNTING, Variant::EndIsHighest, "two-phase");
+    assert_caught(IN_STAGES, Variant::EndIsHighest, "two-phase");
+}
+
+#[test]
+fn committables_that_do_not_reach_the_committer_as_they_were_are_caught() {
+    assert_caught(IN_STAGES, Variant::LastCommittablesDropped, "two-phase");
+    assert_caught(IN_STAGES, Variant::LastCommittablesDropped, "output-delivery");
+    assert_caught(IN_STAGES, Variant::CommittablesMerged, "liveness");
+    assert_caught(IN_STAGES, Variant::CommittablesWithoutOrigin, "recovery");
+    assert_caught(IN_STAGES, Variant::CommittablesWithoutOrigin, "output-delivery");
 }
 
 #[test]

@@ -12,7 +12,9 @@ use serde::{Deserialize, Serialize};
 use crate::element::Record;
 use crate::guarantee::SinkContract;
 use crate::id::TransactionId;
-use crate::operator::sink::{Sink, SinkError, SinkPlace, TransactionalSink};
+use crate::operator::sink::{
+    CommitError, Committed, Sink, SinkError, SinkPlace, TransactionalSink,
+};
 use crate::operator::source::{Fetch, Source, SourceError};
 
 /// The part of a numbered input that is still to be read.
@@ -211,17 +213,19 @@ impl<T: Record> TransactionalSink for CollectTransactions<T> {
         }
     }
 
-    fn commit(&mut self, transaction: TransactionId) -> Result<(), SinkError> {
+    fn commit(&mut self, transaction: TransactionId) -> Result<Committed, CommitError> {
         let mut transactions = lock(&self.transactions);
-        match transactions.remove(&transaction) {
-            Some(Transaction::Prepared(records) | Transaction::Committed(records)) => {
-                transactions.insert(transaction, Transaction::Committed(records));
-                Ok(())
-            }
+        let (records, committed) = match transactions.remove(&transaction) {
+            Some(Transaction::Prepared(records)) => (records, Committed::Now),
+            Some(Transaction::Committed(records)) => (records, Committed::Before),
             Some(Transaction::Open(_)) | None => {
-                Err(SinkError::Damaged(format!("transaction {transaction} is not prepared")))
+                return Err(CommitError::Lost(format!(
+                    "transaction {transaction} is not prepared"
+                )));
             }
-        }
+        };
+        transactions.insert(transaction, Transaction::Committed(records));
+        Ok(committed)
     }
 
     fn abort_dangling(&mut self) -> Result<(), SinkError> {
@@ -332,8 +336,8 @@ mod tests {
         assert!(sink.committed().is_empty());
         let mut later = sink.clone();
         later.open(&place(2)).unwrap();
-        later.commit(id(0)).unwrap();
-        later.commit(id(0)).unwrap();
+        assert_eq!(later.commit(id(0)), Ok(Committed::Now));
+        assert_eq!(later.commit(id(0)), Ok(Committed::Before));
         later.abort_dangling().unwrap();
         assert_eq!(sink.committed(), [1]);
         assert!(later.commit(id(1)).is_err());

@@ -55,6 +55,10 @@ pub enum JobError {
     /// The stored state: restoring it again would not help.
     #[error("state can not be restored: {0}")]
     Restore(String),
+    /// The external system: it has lost output that a complete checkpoint covers, so going on would
+    /// hide the loss (rules 67 and 68).
+    #[error("output is lost: {0}")]
+    OutputLost(String),
     /// Whatever made the last attempt fail, after as many restarts as the strategy allows.
     #[error("failed after {restarts} restarts without progress: {cause}")]
     RestartsExhausted {
@@ -115,6 +119,7 @@ pub fn decide_recovery(facts: RecoveryFacts<'_>) -> RecoveryDecision {
         FailureCause::Task { task, error } => match error {
             TaskError::Input(text) => Some(JobError::Input { task: *task, text: text.clone() }),
             TaskError::Restore(text) => Some(JobError::Restore(text.clone())),
+            TaskError::OutputLost(text) => Some(JobError::OutputLost(text.clone())),
             TaskError::Crashed(_) | TaskError::External(_) => None,
         },
         FailureCause::CheckpointFailures { .. } | FailureCause::MetadataUnknown { .. } => None,
@@ -173,6 +178,10 @@ mod tests {
             (
                 task_failure(TaskError::Restore("checksum".to_owned())),
                 JobError::Restore("checksum".to_owned()),
+            ),
+            (
+                task_failure(TaskError::OutputLost("rolled back".to_owned())),
+                JobError::OutputLost("rolled back".to_owned()),
             ),
             (FailureCause::Cancelled, JobError::Cancelled),
         ];

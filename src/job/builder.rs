@@ -17,14 +17,16 @@ use crate::graph::Partition;
 use crate::graph::physical::{Edge, PhysicalGraph, Vertex};
 use crate::guarantee::Mechanism;
 use crate::id::VertexId;
-use crate::job::{GraphError, Job, RouteFactory, RoutePlace, SinkParts, SourceParts, VertexParts};
+use crate::job::{
+    GraphError, Job, RouteFactory, RoutePlace, SinkParts, SinkStage, SourceParts, VertexParts,
+};
 use crate::operator::Emit;
 use crate::operator::Operator;
 use crate::operator::chain::{Chain, Named, Pass, Segment};
 use crate::operator::keyed::{Aggregate, ByRef, ByValue, KeySelector, Keyed, KeyedProcess};
 use crate::operator::route::{Broadcast, ByKey, Forward, Rebalance, Route};
 use crate::operator::sink::{
-    Direct, ErasedSink, Logged, Sink, Transactional, TransactionalSink, WriteAheadSink,
+    Committing, Direct, ErasedSink, Logged, Sink, Transactional, TransactionalSink, WriteAheadSink,
 };
 use crate::operator::source::{Source, TimeOf, WatermarkStrategy};
 use crate::operator::stage::Fused;
@@ -292,9 +294,26 @@ impl<S: Segment> Stream<S> {
         self.end(uid, Box::new(Logged(sink)));
     }
 
+    /// As [`Stream::transactional_sink`], in two stages: the subtasks write and prepare, and one
+    /// more task commits what they have prepared. For external systems where one client has to make
+    /// all commits.
+    pub fn two_stage_sink<K: TransactionalSink<Record = S::Out>>(mut self, uid: &str, sink: K) {
+        self.take_uid(uid);
+        let (draft, writers) = (self.draft.clone(), self.parallelism);
+        let committing = Box::new(Committing::new(sink.clone(), writers));
+        let (sink, stage) = (Box::new(Transactional(sink)), SinkStage::Writers);
+        let writers = self.seal(Some(SinkParts { uid: uid.into(), sink, stage }));
+        let inputs = vec![Input::gather(writers)];
+        let mut committer = Stream::<Pass<()>>::begin(&draft, 1, None, inputs);
+        let uid = format!("{uid}-committer");
+        committer.take_uid(&uid);
+        let stage = SinkStage::Committer(writers);
+        committer.seal(Some(SinkParts { uid: uid.into(), sink: committing, stage }));
+    }
+
     fn end(mut self, uid: &str, sink: Box<dyn ErasedSink>) {
         self.take_uid(uid);
-        self.seal(Some(SinkParts { uid: uid.into(), sink }));
+        self.seal(Some(SinkParts { uid: uid.into(), sink, stage: SinkStage::Whole }));
     }
 
     fn keyed<K: KeySelector<S::Out> + Sync>(self, selector: K) -> KeyedStream<S::Out, K> {
@@ -442,6 +461,12 @@ impl Input {
         Self { from, partition: Partition::Forward, factory: Arc::new(factory) }
     }
 
+    /// From all subtasks to one. No barrier overtakes there (rule 28), as on any broadcast.
+    fn gather(from: VertexId) -> Self {
+        let factory = |_: &RoutePlace| -> Box<dyn Route> { Box::new(Broadcast { channels: 1 }) };
+        Self { from, partition: Partition::Broadcast, factory: Arc::new(factory) }
+    }
+
     /// Where the parallelism differs, forward is not possible.
     fn spread(self) -> Self {
         match self.partition {
@@ -492,6 +517,9 @@ fn check_mechanism(
         if !mechanism.restores() {
             let uid = sink.uid.to_string();
             return Err(GraphError::NothingCommits { uid, contract, mechanism });
+        }
+        if !matches!(sink.stage, SinkStage::Whole) && !mechanism.takes_checkpoints() {
+            return Err(GraphError::NothingGathers { uid, mechanism });
         }
     }
     Ok(())

@@ -102,6 +102,9 @@ impl Job {
         let mut sinks = Vec::new();
         // The builder makes a vertex after all that it reads from.
         for vertex in self.graph.vertex_ids() {
+            if self.committer(vertex).is_some() {
+                continue;
+            }
             let into = self.graph.edges().iter().filter(|edge| edge.to == vertex);
             let before = into.filter_map(|edge| passed[edge.from.index()]);
             let before = before.reduce(Passed::weakest).unwrap_or(Passed {
@@ -180,7 +183,11 @@ impl Job {
     }
 
     fn first_with_several_inputs(&self) -> Option<TaskId> {
-        self.graph.tasks().find(|task| self.graph.inputs(*task).len() > 1)
+        let mut tasks = self.graph.tasks();
+        tasks.find(|task| {
+            let is_committer = self.committer(self.graph.place_of(*task).0).is_some();
+            self.graph.inputs(*task).len() > 1 && !is_committer
+        })
     }
 
     /// What a stream has been through behind `vertex`.
@@ -209,12 +216,22 @@ impl Job {
         passed: Passed,
         because: &mut Reasons,
     ) -> Option<SinkClaim> {
-        let sink = self.vertices[vertex.index()].sink.as_ref()?;
-        let contract = sink.sink.contract();
-        let (level, reason) = sink_level(contract, passed, sink.sink.resends_idempotently());
-        let uid = sink.uid.clone();
+        let (uid, sink) = self.sink(vertex)?;
+        let contract = sink.contract();
+        let (mut level, reason) = sink_level(contract, passed, sink.resends_idempotently());
         because.push(level.unwrap_or(Level::ExactlyOnce), format!("sink '{uid}' {reason}"));
-        Some(SinkClaim { uid, contract, level })
+        let needed = self.config.commit_within();
+        if let Some(timeout) = sink.timeout().filter(|timeout| *timeout <= needed) {
+            level = level.map(|level| level.weakest(Level::AtMostOnce));
+            let reason = format!(
+                "sink '{uid}' rolls back what is not committed {timeout:?} after it was prepared, \
+                 and checkpoints and a restart may take {needed:?}: the job fails and says so, but \
+                 rows are lost (rule 67); a longer timeout there, or shorter ones here, would lift \
+                 it"
+            );
+            because.push(level.unwrap_or(Level::ExactlyOnce), reason);
+        }
+        Some(SinkClaim { uid: uid.clone(), contract, level })
     }
 }
 
@@ -367,12 +384,16 @@ fn sink_level(
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::config::JobConfig;
     use crate::connector::memory::{Collect, CollectTransactions, VecSource};
+    use crate::id::TransactionId;
     use crate::job::{JobBuilder, KeyedStream, Stream};
     use crate::operator::chain::Pass;
     use crate::operator::keyed::{KeySelector, KeyedContext, KeyedProcess};
+    use crate::operator::sink::{CommitError, Committed, SinkError, TransactionalSink};
     use crate::operator::{Emit, Operator};
 
     type Numbers = Stream<Pass<u64>>;
@@ -451,6 +472,60 @@ mod tests {
         });
         assert_eq!((drawn.state, drawn.sinks[0].level), (EXACTLY, Some(EXACTLY)));
         assert!(drawn.because.iter().any(|reason| reason.contains("'clock' says")));
+    }
+
+    #[test]
+    fn rule_067_transactions_that_time_out_sooner_than_a_job_commits_can_lose_rows() {
+        let of = |timeout| {
+            claim(Mechanism::Aligned, 2, |numbers| {
+                let sink = ShortLived(Duration::from_secs(timeout), CollectTransactions::default());
+                numbers.transactional_sink("out", sink);
+            })
+        };
+        let (long, short) = (of(602), of(601));
+        assert_eq!((long.sinks[0].level, long.state), (Some(EXACTLY), EXACTLY));
+        assert_eq!((short.sinks[0].level, short.state), (Some(Level::AtMostOnce), EXACTLY));
+        assert!(short.because[0].contains("601s after it was prepared"), "{:?}", short.because);
+    }
+
+    #[derive(Clone)]
+    struct ShortLived(Duration, CollectTransactions<u64>);
+
+    impl TransactionalSink for ShortLived {
+        type Record = u64;
+
+        fn write(&mut self, id: TransactionId, records: Vec<u64>) -> Result<(), SinkError> {
+            self.1.write(id, records)
+        }
+
+        fn prepare(&mut self, id: TransactionId) -> Result<(), SinkError> {
+            self.1.prepare(id)
+        }
+
+        fn timeout(&self) -> Option<Duration> {
+            Some(self.0)
+        }
+
+        fn commit(&mut self, id: TransactionId) -> Result<Committed, CommitError> {
+            self.1.commit(id)
+        }
+
+        fn abort_dangling(&mut self) -> Result<(), SinkError> {
+            self.1.abort_dangling()
+        }
+    }
+
+    #[test]
+    fn a_two_stage_sink_promises_what_a_two_phase_one_does() {
+        for mechanism in [Mechanism::Aligned, Mechanism::Tracked] {
+            let whole = claim(mechanism, 2, |numbers| {
+                numbers.transactional_sink("out", CollectTransactions::default());
+            });
+            let staged = claim(mechanism, 2, |numbers| {
+                numbers.two_stage_sink("out", CollectTransactions::default());
+            });
+            assert_eq!(staged, whole);
+        }
     }
 
     #[derive(Clone)]

@@ -57,6 +57,18 @@ struct SourceParts {
 struct SinkParts {
     uid: Arc<str>,
     sink: Box<dyn ErasedSink>,
+    stage: SinkStage,
+}
+
+/// Which part of a sink a vertex is.
+#[derive(Clone, Copy)]
+enum SinkStage {
+    /// All of it.
+    Whole,
+    /// Its subtasks write and prepare.
+    Writers,
+    /// Its one subtask commits what the subtasks of this vertex have prepared.
+    Committer(VertexId),
 }
 
 impl SinkParts {
@@ -147,6 +159,17 @@ pub enum GraphError {
         /// The mechanism.
         mechanism: Mechanism,
     },
+    /// A sink in two stages without checkpoints, which tell its committer what belongs together.
+    #[error(
+        "the sink '{uid}' commits in a second stage when a checkpoint completes, and the mechanism \
+         {mechanism} takes none: use transactional_sink, or a mechanism with barriers"
+    )]
+    NothingGathers {
+        /// The sink.
+        uid: String,
+        /// The mechanism.
+        mechanism: Mechanism,
+    },
     /// A contract that the sink has no means to keep.
     #[error(
         "the sink '{uid}' says that it is {contract}: end the stream with transactional_sink or \
@@ -199,9 +222,23 @@ impl Job {
         self.vertices[vertex.index()].source.as_ref().map(|parts| parts.source.clone())
     }
 
-    /// The sink of a vertex, if it ends in one, with its uid. Who writes needs a copy.
+    /// The sink of a vertex, if it writes to one, with its uid. Who writes needs a copy.
     pub fn sink(&self, vertex: VertexId) -> Option<(&Arc<str>, &dyn ErasedSink)> {
-        self.vertices[vertex.index()].sink.as_ref().map(|sink| (&sink.uid, &*sink.sink))
+        let parts = self.vertices[vertex.index()].sink.as_ref()?;
+        match parts.stage {
+            SinkStage::Whole | SinkStage::Writers => Some((&parts.uid, &*parts.sink)),
+            SinkStage::Committer(_) => None,
+        }
+    }
+
+    /// If a vertex commits what the subtasks of another have written: that other, and the sink to
+    /// do it with.
+    pub fn committer(&self, vertex: VertexId) -> Option<(VertexId, &dyn ErasedSink)> {
+        let parts = self.vertices[vertex.index()].sink.as_ref()?;
+        match parts.stage {
+            SinkStage::Whole | SinkStage::Writers => None,
+            SinkStage::Committer(of) => Some((of, &*parts.sink)),
+        }
     }
 
     /// Cuts the input of every source into splits and gives each source task its own: what the
@@ -265,10 +302,17 @@ impl Job {
             source: parts.source.as_ref().map(|parts| {
                 self.source_machine(source.unwrap_or_default(), parts.watermarks.clone())
             }),
-            sink: parts
-                .sink
-                .as_ref()
-                .map(|sink| SinkMachine::new(sink.sink.contract(), first, transactions, log)),
+            sink: parts.sink.as_ref().map(|sink| match sink.stage {
+                SinkStage::Whole => {
+                    let contract = sink.sink.contract();
+                    SinkMachine::new(contract, first, transactions, log, config.commit_retry)
+                }
+                SinkStage::Writers => SinkMachine::writer(first),
+                SinkStage::Committer(of) => {
+                    let writers = self.graph.tasks_of(of).count();
+                    SinkMachine::committer(transactions, config.commit_retry, writers)
+                }
+            }),
             outlet: self.outlet(vertex, index),
             progress,
             stage,

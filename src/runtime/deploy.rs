@@ -162,7 +162,9 @@ pub(super) fn load(
         let (vertex, subtask) = graph.place_of(task);
         let parallelism = graph.vertices()[vertex.index()].parallelism;
         let place = SinkPlace { subtask, parallelism, attempt };
-        let sink = job.sink(vertex).map(|(_, sink)| (sink.clone_box(), place));
+        let sink = job.sink(vertex).map(|(_, sink)| sink);
+        let sink = sink.or(job.committer(vertex).map(|(_, sink)| sink));
+        let sink = sink.map(|sink| (sink.clone_box(), place));
         let hands = Hands::new(inlets, ports, job.source(vertex), sink);
         cargo[worker_of(task)].slots.push(Slot::new(machine, hands));
     }

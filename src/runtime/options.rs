@@ -109,6 +109,9 @@ pub enum RunError {
     /// A checkpoint is damaged, missing, or another job's.
     #[error("{0}")]
     Restore(String),
+    /// Output that a checkpoint covers is gone from the external system.
+    #[error("{0}")]
+    OutputLost(String),
     /// The store can not be used.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -125,6 +128,7 @@ impl From<JobError> for RunError {
         match error {
             JobError::Input { text, .. } => Self::Input(text),
             JobError::Restore(text) => Self::Restore(text),
+            JobError::OutputLost(text) => Self::OutputLost(text),
             JobError::RestartsExhausted { .. } | JobError::TooManyFailures { .. } => {
                 Self::Failed(error.to_string())
             }

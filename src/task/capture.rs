@@ -4,10 +4,11 @@
 use std::collections::BTreeSet;
 
 use super::{Phase, Task, TaskOutput};
-use crate::element::{Barrier, Batch};
+use crate::element::{Barrier, Batch, Element};
 use crate::guarantee::Mechanism;
 use crate::id::{ChannelIndex, CheckpointId, OutletIndex};
-use crate::message::FromTask;
+use crate::message::{FromTask, TaskError};
+use crate::operator::sink::SinkRequest;
 use crate::state::snapshot::TaskSnapshot;
 use crate::storage::{StateHandle, StoreKey, StoreRequest, StoreValue};
 use crate::time::Instant;
@@ -82,6 +83,59 @@ impl Awaits {
 }
 
 impl Task {
+    /// The cut: barrier first, then the snapshot, nothing in between (rule 2). The snapshot is
+    /// stored when the records in flight on both sides are known, if any belong to it.
+    pub(super) fn start_checkpoint(&mut self, checkpoint: CheckpointId, overtakes: bool) {
+        let triggered_at = self.triggered.remove(&checkpoint).unwrap_or_default();
+        self.triggered.retain(|other, _| *other > checkpoint);
+        if self.latest.is_some_and(|latest| checkpoint <= latest) {
+            return;
+        }
+        // Only one snapshot is recorded at a time (rule 24).
+        self.capture = None;
+        if self.aborted.remove(&checkpoint) {
+            self.latest = Some(checkpoint);
+            self.handler.abort(checkpoint, &mut self.actions);
+            self.outlet.broadcast(Element::Cancel(checkpoint), &mut self.outputs);
+            return;
+        }
+        self.latest = Some(checkpoint);
+        self.aborted.retain(|aborted| *aborted > checkpoint);
+        let prepare = match self.pre_commit(checkpoint) {
+            Ok(prepare) => prepare,
+            Err(error) => return self.fail(error),
+        };
+        if let Some(told) = self.sink.as_ref().and_then(|sink| sink.committables(checkpoint)) {
+            self.outlet.broadcast(Element::Committables(told), &mut self.outputs);
+        }
+        let barrier = Barrier { checkpoint, overtakes, triggered_at };
+        self.outlet.send_barrier(barrier, &mut self.outputs);
+        let snapshot = self.capture(checkpoint);
+        let finished = snapshot.finished;
+        let is_preparing = self.sink.as_ref().is_some_and(|sink| sink.is_preparing(checkpoint));
+        let awaits = match prepare.is_some() || is_preparing {
+            true => Awaits::StoreAndSink,
+            false => Awaits::Store,
+        };
+        self.snapshots.insert(checkpoint, Snapshotting { awaits, state: None, finished });
+        self.outputs.extend(prepare.map(TaskOutput::Sink));
+        let mut unsent = BTreeSet::new();
+        if self.mechanism.stores_in_flight() {
+            self.outputs.push_back(TaskOutput::Cut(checkpoint));
+            unsent.extend(self.outlet.overtaking());
+        }
+        let hurry_at = triggered_at + self.alignment_timeout;
+        self.capture = Some(Capture::new(snapshot, unsent, hurry_at));
+    }
+
+    /// Has the sink get ready for a snapshot: what it has to answer before, if anything.
+    pub(super) fn pre_commit(
+        &mut self,
+        checkpoint: CheckpointId,
+    ) -> Result<Option<SinkRequest>, TaskError> {
+        self.sink.as_mut().map_or(Ok(None), |sink| sink.pre_commit(checkpoint))
+    }
+
     /// A barrier has come ahead of its turn. `overtaken` are copies, the oldest first, of the
     /// records that were sent before it and stay in the channel.
     ///

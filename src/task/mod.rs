@@ -25,17 +25,17 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crate::barrier::{BarrierAction, BarrierHandler};
-use crate::element::{Anchor, Barrier, Batch, Element};
+use crate::element::{Anchor, Batch, Element};
 use crate::graph::Subtask;
 use crate::guarantee::Mechanism;
 use crate::id::{AttemptId, ChannelIndex, CheckpointId, OutletIndex, TaskId};
 use crate::message::{AbortReason, FromTask, TaskError, ToPeer, ToTask};
-use crate::operator::sink::{SinkMachine, SinkReply, SinkRequest};
+use crate::operator::sink::{AfterCommit, SinkMachine, SinkReply, SinkRequest};
 use crate::operator::source::{ReadReply, ReadRequest, SourceMachine, SourceStep};
 use crate::operator::stage::Stage;
 use crate::state::snapshot::TaskSnapshot;
 use crate::storage::{StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue};
-use crate::task::capture::{Awaits, Capture, Snapshotting};
+use crate::task::capture::{Capture, Snapshotting};
 use crate::time::{EventTime, Instant};
 
 use acks::Acks;
@@ -150,7 +150,7 @@ impl Task {
             | Mechanism::AlignedTimeout
             | Mechanism::Transactional => None,
         };
-        let recovery = sink.as_mut().map(SinkMachine::recover).unwrap_or_default();
+        let recovery = sink.as_mut().and_then(SinkMachine::recover);
         let mut task = Self {
             subtask,
             mechanism,
@@ -172,10 +172,9 @@ impl Task {
             outputs: VecDeque::new(),
             actions: Vec::new(),
         };
-        if recovery.is_empty() {
-            task.start(finished);
-        } else {
-            task.outputs.extend(recovery.into_iter().map(TaskOutput::Sink));
+        match recovery {
+            Some(request) => task.outputs.push_back(TaskOutput::Sink(request)),
+            None => task.start(finished),
         }
         task
     }
@@ -258,7 +257,11 @@ impl Task {
             finished: self.phase == Phase::AwaitingFinalCheckpoint || self.has_written_end(),
             operators: self.stage.snapshot(),
             source: self.source.as_ref().map(SourceMachine::state),
-            transactions: self.sink.as_ref().map(SinkMachine::transactions).unwrap_or_default(),
+            transactions: self
+                .sink
+                .as_ref()
+                .map(|sink| sink.transactions(checkpoint))
+                .unwrap_or_default(),
             log: self.sink.as_ref().map(SinkMachine::log).unwrap_or_default(),
             in_flight,
             numbers,
@@ -324,6 +327,11 @@ impl Task {
                 }
             }
             Element::Barrier(barrier) => self.handle_overtaking(channel, barrier, Vec::new()),
+            Element::Committables(committables) => {
+                if let Some(sink) = &mut self.sink {
+                    sink.handle_committables(committables);
+                }
+            }
             Element::Cancel(checkpoint) => {
                 self.handler.handle_cancel(channel, checkpoint, &mut self.actions);
                 self.act(Vec::new());
@@ -363,6 +371,8 @@ impl Task {
 
     /// The time is over that was asked for.
     pub fn handle_alarm(&mut self) {
+        let again = self.sink.as_mut().and_then(SinkMachine::retry);
+        self.outputs.extend(again.map(TaskOutput::Sink));
         let timed_out = self.acks.as_mut().map(Acks::ring).unwrap_or_default();
         if let Some(source) = &mut self.source {
             timed_out.into_iter().for_each(|read| source.time_out(read));
@@ -428,6 +438,9 @@ impl Task {
 
     /// The sink's external system has replied.
     pub fn handle_sink(&mut self, reply: SinkReply) {
+        if self.phase == Phase::Failed {
+            return;
+        }
         match reply {
             SinkReply::Flushed(None) => {
                 if let Some(acks) = self.acks.as_mut().filter(|acks| acks.is_flushing()) {
@@ -447,11 +460,19 @@ impl Task {
                 }
                 self.store_prepared_progress();
             }
-            SinkReply::Committed(transaction) => {
+            SinkReply::Commit { transaction, outcome } => {
                 let sink = self.sink.as_mut().expect("only a task with a sink hears of commits");
-                sink.handle_committed(transaction);
-                if self.phase == Phase::AwaitingLastCommits && sink.is_settled() {
-                    self.finish();
+                match sink.handle_commit(transaction, outcome) {
+                    Ok(AfterCommit::Ask(next)) => self.outputs.push_back(TaskOutput::Sink(next)),
+                    Ok(AfterCommit::Pause(pause)) => {
+                        self.outputs.push_back(TaskOutput::Alarm(pause));
+                    }
+                    Ok(AfterCommit::Rest) => {
+                        if self.phase == Phase::AwaitingLastCommits && sink.is_settled() {
+                            self.finish();
+                        }
+                    }
+                    Err(error) => self.fail(error),
                 }
             }
             SinkReply::LookedUp { .. } | SinkReply::Sent(_) | SinkReply::Marked(_) => {
@@ -639,8 +660,8 @@ impl Task {
     fn handle_completed(&mut self, checkpoint: CheckpointId) {
         self.snapshots.retain(|id, _| *id > checkpoint);
         if let Some(sink) = &mut self.sink {
-            let commits = sink.handle_completed(checkpoint);
-            self.outputs.extend(commits.into_iter().map(TaskOutput::Sink));
+            let due = sink.handle_completed(checkpoint);
+            self.outputs.extend(due.map(TaskOutput::Sink));
         }
     }
 
@@ -703,45 +724,6 @@ impl Task {
             }
         }
         self.actions = actions;
-    }
-
-    /// The cut: barrier first, then the snapshot, nothing in between (rule 2). The snapshot is
-    /// stored when the records in flight on both sides are known, if any belong to it.
-    fn start_checkpoint(&mut self, checkpoint: CheckpointId, overtakes: bool) {
-        let triggered_at = self.triggered.remove(&checkpoint).unwrap_or_default();
-        self.triggered.retain(|other, _| *other > checkpoint);
-        if self.latest.is_some_and(|latest| checkpoint <= latest) {
-            return;
-        }
-        // Only one snapshot is recorded at a time (rule 24).
-        self.capture = None;
-        if self.aborted.remove(&checkpoint) {
-            self.latest = Some(checkpoint);
-            self.handler.abort(checkpoint, &mut self.actions);
-            self.outlet.broadcast(Element::Cancel(checkpoint), &mut self.outputs);
-            return;
-        }
-        self.latest = Some(checkpoint);
-        self.aborted.retain(|aborted| *aborted > checkpoint);
-        let barrier = Barrier { checkpoint, overtakes, triggered_at };
-        self.outlet.send_barrier(barrier, &mut self.outputs);
-        let prepare = self.sink.as_mut().and_then(|sink| sink.pre_commit(checkpoint));
-        let snapshot = self.capture(checkpoint);
-        let finished = snapshot.finished;
-        let is_preparing = self.sink.as_ref().is_some_and(|sink| sink.is_preparing(checkpoint));
-        let awaits = match prepare.is_some() || is_preparing {
-            true => Awaits::StoreAndSink,
-            false => Awaits::Store,
-        };
-        self.snapshots.insert(checkpoint, Snapshotting { awaits, state: None, finished });
-        self.outputs.extend(prepare.map(TaskOutput::Sink));
-        let mut unsent = BTreeSet::new();
-        if self.mechanism.stores_in_flight() {
-            self.outputs.push_back(TaskOutput::Cut(checkpoint));
-            unsent.extend(self.outlet.overtaking());
-        }
-        let hurry_at = triggered_at + self.alignment_timeout;
-        self.capture = Some(Capture::new(snapshot, unsent, hurry_at));
     }
 
     /// The task takes no part in the checkpoint: nobody downstream may wait for its barrier (rule

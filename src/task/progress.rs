@@ -330,10 +330,10 @@ impl Task {
 
     /// Begins a write if something has changed and none is under way.
     pub(super) fn write_progress(&mut self) {
-        let Some(progress) = &mut self.progress else { return };
-        if progress.write.is_some() || !progress.has_changed {
+        let is_due = |progress: &Progress| progress.write.is_none() && progress.has_changed;
+        let Some(progress) = self.progress.as_mut().filter(|progress| is_due(progress)) else {
             return;
-        }
+        };
         match self.phase {
             Phase::AwaitingRecords | Phase::AwaitingFinalCheckpoint => {}
             Phase::AwaitingSinkRecovery
@@ -349,7 +349,10 @@ impl Task {
         progress.last = progress.last.next();
         let number = progress.last;
         let covered = progress.held.len();
-        let prepare = self.sink.as_mut().and_then(|sink| sink.pre_commit(number));
+        let prepare = match self.pre_commit(number) {
+            Ok(prepare) => prepare,
+            Err(error) => return self.fail(error),
+        };
         let is_preparing = self.sink.as_ref().is_some_and(|sink| sink.is_preparing(number));
         let snapshot = self.capture(number);
         let inputs = snapshot.numbers.as_ref().map(|numbers| numbers.inputs.clone());

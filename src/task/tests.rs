@@ -2,15 +2,18 @@
 
 mod overtaking;
 mod progress;
+mod two_stage;
 
 use std::time::Duration;
 
 use super::*;
 use crate::config::JobConfig;
 use crate::connector::memory::{Collect, CollectTransactions, Numbers};
+use crate::element::Barrier;
 use crate::id::{SplitId, SubtaskIndex, TransactionId, VertexId};
 use crate::job::{Job, JobBuilder, TaskStart};
 use crate::operator::keyed::{KeyedContext, KeyedProcess};
+use crate::operator::sink::Committed;
 use crate::operator::source::ReadOutcome;
 use crate::operator::{Emit, Operator};
 use crate::state::snapshot::{InFlight, PendingTransaction, TaskState};
@@ -129,7 +132,8 @@ fn rules_058_and_063_a_completion_commits_every_older_transaction_in_order() {
     ];
     for (completions, expected) in table {
         let mut task = with_pending(3);
-        let commits: Vec<_> = completions.iter().flat_map(|id| task.completed(*id)).collect();
+        let mut commits: Vec<_> = completions.iter().flat_map(|id| task.completed(*id)).collect();
+        commits.extend((0..3).flat_map(|sequence| task.committed(sequence)));
         assert_eq!(commits, expected, "completed: {completions:?}");
     }
 }
@@ -141,7 +145,8 @@ fn rule_060_an_aborted_checkpoint_rolls_nothing_back() {
     task.records(0, &[20]);
     task.checkpoint(2);
     assert_eq!(task.pending(), ["1-0 of chk-1", "1-1 of chk-2"]);
-    assert_eq!(task.completed(2), ["commit 1-0", "commit 1-1"]);
+    assert_eq!(task.completed(2), ["commit 1-0"]);
+    assert_eq!(task.committed(0), ["commit 1-1"]);
 }
 
 #[test]
@@ -168,7 +173,7 @@ fn rule_062_a_snapshot_holds_pending_and_unconfirmed_transactions() {
     task.completed(1);
     task.checkpoint(3);
     assert_eq!(task.pending(), ["1-0 of chk-1", "1-1 of chk-2"], "a commit may still fail");
-    task.sink(SinkReply::Committed(transaction(1, 0)));
+    task.committed(0);
     task.checkpoint(4);
     assert_eq!(task.pending(), ["1-1 of chk-2"]);
 }
@@ -177,11 +182,10 @@ fn rule_062_a_snapshot_holds_pending_and_unconfirmed_transactions() {
 fn rule_064_a_restore_commits_all_then_aborts_the_dangling_then_runs() {
     let mut before = with_pending(2);
     let mut task = Probe::restored(&two_phase(), SINK, before.state());
-    assert_eq!(task.said(), ["commit 1-0", "commit 1-1", "abort dangling"]);
+    assert_eq!(task.said(), ["commit 1-0"]);
     assert!(!task.task.accepts_elements());
-    for sequence in [0, 1] {
-        assert_eq!(task.sink(SinkReply::Committed(transaction(1, sequence))), [""; 0]);
-    }
+    assert_eq!(task.committed(0), ["commit 1-1"]);
+    assert_eq!(task.committed(1), ["abort dangling"]);
     assert_eq!(task.sink(SinkReply::DanglingAborted), ["running"]);
     assert!(task.task.accepts_elements());
     assert_eq!(task.records(0, &[7]), ["write 2-0: [7]"], "a new name in each attempt");
@@ -196,6 +200,7 @@ fn rule_071_a_late_notice_does_not_commit_what_belongs_to_a_later_checkpoint() {
     task.checkpoint(2);
     assert_eq!(task.completed(1), ["commit 1-0"]);
     assert_eq!(task.completed(1), [""; 0]);
+    assert_eq!(task.committed(0), [""; 0]);
     assert_eq!(task.message(ToTask::Finish(CheckpointId::new(2))), ["commit 1-1"]);
 }
 
@@ -269,7 +274,7 @@ fn rule_102_a_task_finishes_when_its_last_commit_is_confirmed() {
     let finish = ToTask::Finish(CheckpointId::new(1));
     assert_eq!(task.message(finish), ["commit 1-0"]);
     assert_eq!(task.message(finish), [""; 0]);
-    assert_eq!(task.sink(SinkReply::Committed(transaction(1, 0))), ["finished"]);
+    assert_eq!(task.committed(0), ["finished"]);
 }
 
 #[test]
@@ -538,6 +543,11 @@ impl Probe {
         self.said()
     }
 
+    fn committed(&mut self, sequence: u64) -> Vec<String> {
+        let outcome = Ok(Committed::Now);
+        self.sink(SinkReply::Commit { transaction: transaction(1, sequence), outcome })
+    }
+
     fn prepared(&mut self, sequence: u64, checkpoint: u64) -> Vec<String> {
         let (checkpoint, transaction) = (CheckpointId::new(checkpoint), transaction(1, sequence));
         self.sink(SinkReply::Prepared(PendingTransaction { checkpoint, transaction }))
@@ -636,6 +646,10 @@ fn element_text(element: &Element) -> String {
             format!("barrier {checkpoint}")
         }
         Element::Barrier(Barrier { checkpoint, .. }) => format!("barrier {checkpoint}, ahead"),
+        Element::Committables(told) => {
+            let transaction = told.transaction.map_or("nothing".to_owned(), name);
+            format!("writer {} has {transaction} for {}", told.writer, told.checkpoint)
+        }
         Element::Cancel(checkpoint) => format!("cancel {checkpoint}"),
         Element::EndOfData => "end of data".to_owned(),
         Element::EndOfPartition => "end of partition".to_owned(),

@@ -256,7 +256,9 @@ impl World {
             StoreValue::Metadata(metadata) => {
                 self.checkpoints.insert(metadata.checkpoint, metadata);
             }
-            StoreValue::State(_) | StoreValue::Reservation(_) => unreachable!("a task's put"),
+            StoreValue::State(_) | StoreValue::Reservation(_) | StoreValue::Progress(_) => {
+                unreachable!("a task's put")
+            }
         }
     }
 
@@ -483,7 +485,9 @@ proptest! {
                 );
                 prop_assert!(is_exceeded, "{:?}", restart);
             }
-            Err(JobError::Restore(text)) => prop_assert!(false, "{}", text),
+            Err(JobError::Restore(text) | JobError::OutputLost(text)) => {
+                prop_assert!(false, "{}", text);
+            }
         }
     }
 }

@@ -80,7 +80,10 @@ impl From<StoreError> for Failure {
 impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
         match error {
-            RunError::Input(_) | RunError::Restore(_) | RunError::Store(_) => Self::input(error),
+            RunError::Input(_)
+            | RunError::Restore(_)
+            | RunError::OutputLost(_)
+            | RunError::Store(_) => Self::input(error),
             RunError::Failed(text) => {
                 Self::again(Exit::Violated, format!("the job is stuck: {text}"))
             }

@@ -6,7 +6,9 @@ use cofferdam::guarantee::SinkContract;
 use cofferdam::id::TransactionId;
 use cofferdam::job::{JobBuilder, Stream};
 use cofferdam::operator::chain::Segment;
-use cofferdam::operator::sink::{Sink, SinkError, TransactionalSink, WriteAheadSink};
+use cofferdam::operator::sink::{
+    CommitError, Committed, Sink, SinkError, TransactionalSink, WriteAheadSink,
+};
 
 use crate::jobs::Shape;
 use crate::jobs::row::Row;
@@ -36,6 +38,20 @@ impl Ends for Watched {
                 stream.sink(uid, sink);
             }
         }
+    }
+}
+
+/// As [`Watched`], for two-phase sinks in two stages.
+#[derive(Clone, Copy)]
+pub(crate) struct WatchedInStages;
+
+impl Ends for WatchedInStages {
+    fn end<S: Segment>(&self, stream: Stream<S>, uid: &str)
+    where
+        S::Out: Row,
+    {
+        let contract = SinkContract::TwoPhase;
+        stream.two_stage_sink(uid, WatchedSink { contract, rows: PhantomData });
     }
 }
 
@@ -90,8 +106,8 @@ impl<R: Row> TransactionalSink for WatchedSink<R> {
         Ok(())
     }
 
-    fn commit(&mut self, _transaction: TransactionId) -> Result<(), SinkError> {
-        Ok(())
+    fn commit(&mut self, _transaction: TransactionId) -> Result<Committed, CommitError> {
+        Ok(Committed::Now)
     }
 
     fn abort_dangling(&mut self) -> Result<(), SinkError> {

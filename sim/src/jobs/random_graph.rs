@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use cofferdam::connector::memory::VecSource;
+use cofferdam::guarantee::SinkContract;
 use cofferdam::job::{JobBuilder, Stream};
 use cofferdam::operator::Emit;
 use cofferdam::operator::chain::{Pass, Segment};
@@ -12,7 +13,7 @@ use cofferdam::operator::stateless::FlatMap;
 use cofferdam::state::codec::{self, DecodeError};
 
 use crate::dice::{Dice, Purpose};
-use crate::jobs::ends::{Ends, Watched, builder};
+use crate::jobs::ends::{Ends, Watched, WatchedInStages, builder};
 #[cfg(feature = "cli")]
 use crate::jobs::files::{FileJob, Files};
 use crate::jobs::row::{JsonObject, Row, encoded_json, json_field};
@@ -41,11 +42,13 @@ impl BuiltinJob for RandomGraph {
         let plan = Plan::draw(&mut dice, setup.shape.parallelism);
         let lists = items(&mut dice, &plan, data.records);
         let lists: Vec<Arc<Vec<Item>>> = lists.into_iter().map(Arc::new).collect();
-        let ends = Watched(setup.sink);
         let builder = builder(self.name(), setup.shape);
-        let mut open = Some(begin(&builder, &plan, &lists));
-        for (position, step) in plan.steps.iter().enumerate() {
-            open = open.and_then(|stream| take_step(stream, position, step, &ends));
+        let stream = begin(&builder, &plan, &lists);
+        let gathers = setup.config.mechanism.takes_checkpoints();
+        if setup.sink == SinkContract::TwoPhase && dice.chance(300) && gathers {
+            take_steps(stream, &plan, &WatchedInStages);
+        } else {
+            take_steps(stream, &plan, &Watched(setup.sink));
         }
         let job = builder.build(setup.config.clone())?;
         let inputs = CaseInput::of(&job, lists.clone(), |item| item.value.to_string());
@@ -85,6 +88,13 @@ fn begin(builder: &JobBuilder, plan: &Plan, lists: &[Arc<Vec<Item>>]) -> Stream<
         source.parallelism(*parallelism)
     });
     streams.reduce(Stream::union).expect("a plan has a source")
+}
+
+fn take_steps(stream: Stream<Pass<Item>>, plan: &Plan, ends: &impl Ends) {
+    let mut open = Some(stream);
+    for (position, step) in plan.steps.iter().enumerate() {
+        open = open.and_then(|stream| take_step(stream, position, step, ends));
+    }
 }
 
 /// What is open behind the step, if it is not an end.

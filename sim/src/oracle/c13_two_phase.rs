@@ -7,8 +7,9 @@
 //!
 //! The false alarms it avoids: a checkpoint that is aborted ends no transaction, the next one
 //! covers it as well; whoever restores a checkpoint may commit again, under a later attempt, what
-//! was committed before; and what no complete checkpoint covers may be rolled back although it was
-//! prepared.
+//! was committed before; what no complete checkpoint covers may be rolled back although it was
+//! prepared; and what the external system rolls back by itself is a loss that a job may have, but
+//! none that it may end well with.
 
 use std::collections::BTreeMap;
 
@@ -21,8 +22,8 @@ use super::{Facts, Finding, Oracle, Subject};
 /// The judge.
 pub(super) const ORACLE: Oracle = Oracle {
     name: "two-phase",
-    property: "C13: prepared before acknowledged, visible only once covered, committed or rolled \
-               back and never both",
+    property: "C13: prepared before acknowledged, visible only once covered and in order, \
+               committed or rolled back and never both, and no loss is hidden",
     judge,
 };
 
@@ -40,6 +41,7 @@ enum State {
     Prepared,
     Committed,
     RolledBack,
+    TimedOut,
 }
 
 struct TwoPhase {
@@ -89,6 +91,10 @@ impl TwoPhase {
             }
             TraceEvent::Committed { transaction, attempt, .. } => self.commit(transaction, attempt),
             TraceEvent::RolledBack { transaction, attempt } => self.roll_back(transaction, attempt),
+            TraceEvent::TimedOut { transaction } => {
+                self.transactions.get_mut(&transaction)?.state = State::TimedOut;
+                None
+            }
             _ => None,
         }
     }
@@ -124,9 +130,15 @@ impl TwoPhase {
         let Transaction { task, checkpoint, state } = *self.transactions.get(&id)?;
         let is_covered = self.covered.covers(id.attempt, task, checkpoint);
         self.transactions.get_mut(&id)?.state = State::Committed;
+        let first = TransactionId { sequence: 0, ..id };
+        let passed = self.transactions.range(first..id).find(|(_, of)| of.state == State::Prepared);
+        if let Some((earlier, _)) = passed {
+            return Some(format!("transaction {id} was committed before transaction {earlier}"));
+        }
         match state {
             State::Open => Some(format!("transaction {id} was committed and never prepared")),
             State::RolledBack => Some(format!("transaction {id} was committed after a rollback")),
+            State::TimedOut => Some(format!("transaction {id} was committed after it timed out")),
             State::Prepared | State::Committed if attempt < id.attempt => {
                 Some(format!("attempt {attempt} committed transaction {id} of a later one"))
             }
@@ -155,9 +167,17 @@ impl TwoPhase {
         }
     }
 
+    /// What is wrong with transactions at the end of a job that says that all is well.
     fn unsettled(&self) -> impl Iterator<Item = String> {
-        let prepared = self.transactions.iter().filter(|(_, of)| of.state == State::Prepared);
-        prepared.map(|(id, _)| format!("transaction {id} is neither committed nor rolled back"))
+        self.transactions.iter().filter_map(|(id, of)| match of.state {
+            State::Prepared => {
+                Some(format!("transaction {id} is neither committed nor rolled back"))
+            }
+            State::TimedOut => {
+                Some(format!("transaction {id} has timed out, and the job does not say so"))
+            }
+            State::Open | State::Committed | State::RolledBack => None,
+        })
     }
 }
 
@@ -224,11 +244,31 @@ mod tests {
             (6, vec![rolled_back(0, id)], "attempt a0 rolled back transaction v1-0-1-0"),
             (8, vec![written(1, Some(id))], "wrote in transaction v1-0-1-0 after the snapshot"),
             (2, vec![committed(1, id)], "never prepared"),
+            (7, vec![timed_out(id)], "has timed out, and the job does not say so"),
+            (7, vec![timed_out(id), committed(1, id)], "committed after it timed out"),
         ];
         for (kept, more, expected) in table {
             let events = [&story()[..kept], &more].concat();
             check(&ORACLE, &facts(&trace(&events)), expected);
         }
+    }
+
+    #[test]
+    fn rule_070_a_transaction_that_passes_an_earlier_one_is_seen() {
+        let later = transaction(1, 1);
+        let mut events = story();
+        events.truncate(6);
+        events.extend([written(1, Some(later)), snapshot(1, 2, 2), prepared(later, 2)]);
+        events.extend([acknowledged(1, 2, 2), completed(1, 2)]);
+        events.extend([committed(1, later), committed(1, transaction(1, 0))]);
+        check(&ORACLE, &facts(&trace(&events)), "v1-0-1-1 was committed before transaction");
+    }
+
+    #[test]
+    fn rule_067_a_loss_that_the_job_reports_is_not_hidden() {
+        let mut events = story();
+        events[7] = timed_out(transaction(1, 0));
+        check(&ORACLE, &Facts { is_finished: false, ..facts(&trace(&events)) }, "");
     }
 
     #[test]

@@ -136,6 +136,10 @@ pub(super) fn committed(attempt: u64, transaction: TransactionId) -> TraceEvent 
     TraceEvent::Committed { transaction, attempt: att(attempt), again: false }
 }
 
+pub(super) fn timed_out(transaction: TransactionId) -> TraceEvent {
+    TraceEvent::TimedOut { transaction }
+}
+
 pub(super) fn rolled_back(attempt: u64, transaction: TransactionId) -> TraceEvent {
     TraceEvent::RolledBack { transaction, attempt: att(attempt) }
 }

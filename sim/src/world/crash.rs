@@ -112,7 +112,7 @@ impl World {
         self.plan.job.graph().place_of(id).1.index() % self.plan.options.workers
     }
 
-    fn is_in(&mut self, id: TaskId, attempt: AttemptId, window: Window) -> bool {
+    pub(super) fn is_in(&mut self, id: TaskId, attempt: AttemptId, window: Window) -> bool {
         match self.slot_mut(id, attempt).map(|slot| &slot.life) {
             Some(Life::Live(task)) => match window {
                 Window::Aligning => task.is_collecting_barriers(),

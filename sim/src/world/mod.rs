@@ -8,6 +8,7 @@
 //! ```
 //! A world can be copied at any event; the copy goes its own way.
 
+mod commits;
 mod control;
 mod crash;
 mod in_flight;
@@ -35,7 +36,7 @@ use cofferdam::state::snapshot::{InFlight, SourceState};
 use cofferdam::storage::{CheckpointMetadata, StoreKey, StoreReply};
 use cofferdam::task::Task;
 use cofferdam::time::Instant;
-use cofferdam::trace::{Disturbance, Origin, TraceEvent, Traced};
+use cofferdam::trace::{Disturbance, Origin, TraceEvent, Traced, Window};
 
 use crate::decide::{Choice, Decider};
 use crate::external::External;
@@ -197,10 +198,14 @@ impl World {
     /// A world at its beginning.
     pub fn new(plan: Rc<Plan>, decider: Decider) -> Self {
         let mut external = External::new(plan.variant);
+        let timeout = match plan.options.transaction_timeout_us {
+            0 => None,
+            timeout => Some(Duration::from_micros(timeout)),
+        };
         let graph = plan.job.graph();
         for vertex in graph.vertex_ids() {
             if let Some((_, sink)) = plan.job.sink(vertex) {
-                external.add(vertex, sink);
+                external.add(vertex, sink, timeout);
             }
         }
         let tasks = graph.task_count();
@@ -349,6 +354,8 @@ impl World {
             Event::Step(task, attempt) => self.step_task(task, attempt),
             Event::Start(task, attempt) => self.start_task(task, attempt),
             Event::Notice(task, attempt, message) => {
+                let is_ending = self.is_in(task, attempt, Window::Ending);
+                let message = self.interposer.noticed(is_ending, message);
                 self.with_task(task, attempt, |task| task.handle_message(message));
             }
             Event::Told(task, attempt, message) => {

@@ -164,6 +164,7 @@ impl World {
             },
             Element::Watermark(_)
             | Element::Barrier(_)
+            | Element::Committables(_)
             | Element::Cancel(_)
             | Element::EndOfData
             | Element::EndOfPartition => Origins::new(),
@@ -219,6 +220,7 @@ impl World {
             },
             element @ (Element::Watermark(_)
             | Element::Barrier(_)
+            | Element::Committables(_)
             | Element::Cancel(_)
             | Element::EndOfData
             | Element::EndOfPartition) => (element, origins),
@@ -404,7 +406,10 @@ impl World {
             return self.write_rows(task, *transaction, records, lineage);
         }
         let most = self.plan.options.external_delay_us;
-        let delay = self.delay(Choice::WriteDelay, id.get(), most);
+        let mut delay = self.delay(Choice::WriteDelay, id.get(), most);
+        if matches!(request, SinkRequest::Commit(_) | SinkRequest::AbortDangling) {
+            delay = self.commit_delay(id, delay);
+        }
         let at = self.now + delay;
         let Some(slot) = self.slot_mut(id, attempt) else { return };
         let at = at.max(slot.last_external);
@@ -438,7 +443,7 @@ impl World {
                 self.record(TraceEvent::Written { task: id, attempt, transaction, rows: count });
             }
             // The zombie will be told to stop; what it wrote has no effect.
-            Err(Refusal::Fenced | Refusal::NoSuchTransaction) => {}
+            Err(Refusal::Fenced | Refusal::NoSuchTransaction | Refusal::TimedOut) => {}
         }
     }
 
@@ -479,29 +484,24 @@ impl World {
                 .flush(vertex, subtask, attempt)
                 .map(|()| SinkReply::Flushed(*checkpoint)),
             SinkRequest::Prepare(pending) => {
-                let done = self.external.prepare(pending.transaction, attempt);
+                let done = self.external.prepare(pending.transaction, attempt, self.now);
                 done.map(|()| {
                     let (transaction, checkpoint) = (pending.transaction, pending.checkpoint);
                     self.record(TraceEvent::Prepared { transaction, checkpoint });
                     SinkReply::Prepared(*pending)
                 })
             }
-            SinkRequest::Commit(transaction) => {
-                let done = self.external.commit(*transaction, attempt);
-                done.map(|again| {
-                    let transaction = *transaction;
-                    self.record(TraceEvent::Committed { transaction, attempt, again });
-                    SinkReply::Committed(transaction)
-                })
-            }
+            SinkRequest::Commit(transaction) => self.commit(id, attempt, *transaction),
             SinkRequest::AbortDangling => {
-                let done = self.external.abort_dangling(vertex, subtask, attempt);
-                done.map(|dangling| {
+                let mut places = self.sink_places(id).into_iter();
+                let done = places.try_for_each(|(vertex, subtask)| {
+                    let dangling = self.external.abort_dangling(vertex, subtask, attempt)?;
                     for transaction in dangling {
                         self.record(TraceEvent::RolledBack { transaction, attempt });
                     }
-                    SinkReply::DanglingAborted
-                })
+                    Ok(())
+                });
+                done.map(|()| SinkReply::DanglingAborted)
             }
             SinkRequest::LookUp(portion) => {
                 let marked = self.external.is_marked(*portion, attempt);
@@ -524,11 +524,16 @@ impl World {
             }
         };
         match answer {
-            Ok(reply) => self.with_task(id, attempt, |task| task.handle_sink(reply)),
+            Ok(reply) => {
+                let reply = self.interposer.replied(reply);
+                self.with_task(id, attempt, |task| task.handle_sink(reply));
+            }
             Err(Refusal::Fenced) => {}
-            Err(Refusal::NoSuchTransaction) => self.with_task(id, attempt, |task| {
-                task.fail(TaskError::External("there is no such transaction".to_owned()));
-            }),
+            Err(Refusal::NoSuchTransaction | Refusal::TimedOut) => {
+                self.with_task(id, attempt, |task| {
+                    task.fail(TaskError::External("there is no such transaction".to_owned()));
+                });
+            }
         }
     }
 }

@@ -116,6 +116,7 @@ impl World {
                 }
                 element @ (Element::Watermark(_)
                 | Element::Barrier(_)
+                | Element::Committables(_)
                 | Element::Cancel(_)
                 | Element::EndOfData
                 | Element::EndOfPartition) => {
@@ -247,7 +248,7 @@ impl World {
                 written.map_or(TaskStart::Fresh(positions), TaskStart::Restored)
             }
         };
-        if plan.job.sink(vertex).is_some() {
+        for (vertex, subtask) in self.sink_places(id) {
             self.external.open(vertex, subtask, attempt);
         }
         let mut task = match plan.job.task(id, attempt, start) {

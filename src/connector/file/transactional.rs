@@ -14,7 +14,7 @@ use crate::connector::file::{WriteLine, damaged, destination, failed, stem};
 use crate::durable;
 use crate::element::Record;
 use crate::id::TransactionId;
-use crate::operator::sink::{SinkError, SinkPlace, TransactionalSink};
+use crate::operator::sink::{CommitError, Committed, SinkError, SinkPlace, TransactionalSink};
 
 /// Writes lines into files that appear, whole and final, when their transaction is committed.
 pub struct TransactionalFileSink<T> {
@@ -91,18 +91,22 @@ impl<T: Record> TransactionalSink for TransactionalFileSink<T> {
             .map_err(|error| failed(&pending, &error))
     }
 
-    fn commit(&mut self, transaction: TransactionId) -> Result<(), SinkError> {
+    fn commit(&mut self, transaction: TransactionId) -> Result<Committed, CommitError> {
         let (pending, committed) = (self.pending(transaction), self.committed(transaction));
-        match fs::rename(&pending, &committed) {
+        let outcome = match fs::rename(&pending, &committed) {
+            Ok(()) => Committed::Now,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 // Committed before, as it should be, it only has to be made durable.
                 if !committed.is_file() {
-                    return Err(damaged(&committed, "the checkpoint says that it is there"));
+                    return Err(damaged(&committed, "the checkpoint says that it is there").into());
                 }
+                Committed::Before
             }
-            renamed => renamed.map_err(|error| failed(&pending, &error))?,
-        }
-        durable::sync_folder(&self.folder).map_err(|error| failed(&self.folder, &error))
+            Err(error) => return Err(failed(&pending, &error).into()),
+        };
+        let synced = durable::sync_folder(&self.folder);
+        synced.map_err(|error| failed(&self.folder, &error))?;
+        Ok(outcome)
     }
 
     fn abort_dangling(&mut self) -> Result<(), SinkError> {
@@ -146,8 +150,8 @@ mod tests {
         assert_eq!(names(folder.path()), [".part-1-4-0.inprogress"]);
         sink.prepare(id(4, 0)).unwrap();
         assert_eq!(names(folder.path()), [".part-1-4-0.pending"]);
-        sink.commit(id(4, 0)).unwrap();
-        sink.commit(id(4, 0)).unwrap();
+        assert_eq!(sink.commit(id(4, 0)), Ok(Committed::Now));
+        assert_eq!(sink.commit(id(4, 0)), Ok(Committed::Before));
         assert_eq!(names(folder.path()), ["part-1-4-0.ndjson"]);
         assert_eq!(read(&folder.path().join("part-1-4-0.ndjson")), "1\n2\n");
     }
@@ -169,6 +173,6 @@ mod tests {
         later.abort_dangling().unwrap();
         assert_eq!(names(folder.path()), [".part-11-4-0.pending", "part-1-4-0.ndjson"]);
         let neither = later.commit(id(4, 1)).unwrap_err();
-        assert!(matches!(&neither, SinkError::Damaged(text) if text.contains("part-1-4-1.ndjson")));
+        assert!(matches!(&neither, CommitError::Lost(text) if text.contains("part-1-4-1.ndjson")));
     }
 }

@@ -4,7 +4,9 @@
 use crate::connector::sqlite::{Client, Durability, SqliteTable, number};
 use crate::element::Record;
 use crate::id::TransactionId;
-use crate::operator::sink::{SinkError, SinkPlace, TransactionalSink, WriteAheadSink};
+use crate::operator::sink::{
+    CommitError, Committed, SinkError, SinkPlace, TransactionalSink, WriteAheadSink,
+};
 
 /// Keeps the rows of a transaction in a table beside and moves them when it is committed.
 pub struct SqliteTransactionalSink<T>(Client<T>);
@@ -63,7 +65,7 @@ impl<T: Record> TransactionalSink for SqliteTransactionalSink<T> {
         self.0.flush()
     }
 
-    fn commit(&mut self, id: TransactionId) -> Result<(), SinkError> {
+    fn commit(&mut self, id: TransactionId) -> Result<Committed, CommitError> {
         let (table, columns) = (self.0.table.table.clone(), self.0.table.columns());
         let of = "WHERE subtask = ? AND attempt = ? AND sequence = ?";
         let show = format!(
@@ -72,9 +74,9 @@ impl<T: Record> TransactionalSink for SqliteTransactionalSink<T> {
         );
         let forget = format!("DELETE FROM {table}_pending {of}");
         let (attempt, sequence) = (number(id.attempt.get()), number(id.sequence));
-        self.0.change(Durability::Full, |writer| {
+        let outcome = self.0.change(Durability::Full, |writer| {
             if writer.is_visible(id)? {
-                return Ok(());
+                return Ok(Committed::Before);
             }
             let rows = writer.execute(&show, &[&id.subtask.get(), &attempt, &sequence])?;
             if rows == 0 {
@@ -86,8 +88,10 @@ impl<T: Record> TransactionalSink for SqliteTransactionalSink<T> {
                 )));
             }
             writer.execute(&forget, &[&id.subtask.get(), &attempt, &sequence])?;
-            writer.note_visible(id)
-        })
+            writer.note_visible(id)?;
+            Ok(Committed::Now)
+        })?;
+        Ok(outcome)
     }
 
     fn abort_dangling(&mut self) -> Result<(), SinkError> {

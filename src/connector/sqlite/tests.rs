@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::*;
 use crate::id::{AttemptId, SubtaskIndex, VertexId};
-use crate::operator::sink::{Sink, TransactionalSink, WriteAheadSink};
+use crate::operator::sink::{CommitError, Committed, Sink, TransactionalSink, WriteAheadSink};
 
 fn table(folder: &Path) -> SqliteTable<u64> {
     SqliteTable {
@@ -61,13 +61,13 @@ fn rule_064_a_later_attempt_commits_what_it_is_told_once_and_aborts_the_rest() {
     assert_eq!(values(folder.path(), "output"), [0, 10], "only what is committed is visible");
     let mut later = sink.clone();
     later.open(&place(5)).unwrap();
-    later.commit(id(4, 0)).unwrap();
-    later.commit(id(4, 1)).unwrap();
+    assert_eq!(later.commit(id(4, 0)), Ok(Committed::Before));
+    assert_eq!(later.commit(id(4, 1)), Ok(Committed::Now));
     later.abort_dangling().unwrap();
     assert_eq!(values(folder.path(), "output"), [0, 10, 1, 11]);
     assert_eq!(values(folder.path(), "output_pending"), [] as [i64; 0]);
     let gone = later.commit(id(4, 2)).unwrap_err();
-    assert!(matches!(&gone, SinkError::Damaged(text) if text.contains("v3-1-4-2 are gone")));
+    assert!(matches!(&gone, CommitError::Lost(text) if text.contains("v3-1-4-2 are gone")));
 }
 
 #[test]
@@ -79,11 +79,10 @@ fn an_older_attempt_is_fenced() {
     let mut later = sink.clone();
     later.open(&place(5)).unwrap();
     later.abort_dangling().unwrap();
-    let refusals =
-        [sink.write(id(4, 0), vec![2]), sink.commit(id(4, 0)), sink.clone().open(&place(4))];
-    for refusal in refusals {
+    for refusal in [sink.write(id(4, 0), vec![2]), sink.clone().open(&place(4))] {
         assert_eq!(refusal, Err(fenced()));
     }
+    assert_eq!(sink.commit(id(4, 0)), Err(fenced().into()));
     assert_eq!(values(folder.path(), "output"), [] as [i64; 0]);
 }
 

@@ -1,9 +1,11 @@
 //! Sinks with their types erased.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::element::{Batch, Record};
 use crate::guarantee::SinkContract;
+use crate::id::{AttemptId, SubtaskIndex};
 use crate::operator::sink::{
     Sink, SinkError, SinkPlace, SinkReply, SinkRequest, TransactionalSink, WriteAheadSink,
 };
@@ -25,6 +27,10 @@ pub trait ErasedSink: Send {
     /// [`WriteAheadSink::is_idempotent`] says.
     fn resends_idempotently(&self) -> bool {
         true
+    }
+    /// As [`TransactionalSink::timeout`].
+    fn timeout(&self) -> Option<Duration> {
+        None
     }
     /// Rows of the sink's type in a batch, from the checkpoint encoding.
     ///
@@ -115,6 +121,10 @@ impl<S: TransactionalSink> ErasedSink for Transactional<S> {
         SinkContract::TwoPhase
     }
 
+    fn timeout(&self) -> Option<Duration> {
+        self.0.timeout()
+    }
+
     fn decode(&self, rows: &[Vec<u8>]) -> Result<Batch, DecodeError> {
         decode::<S::Record>(rows)
     }
@@ -138,7 +148,8 @@ impl<S: TransactionalSink> ErasedSink for Transactional<S> {
                 self.0.prepare(pending.transaction).map(|()| Some(SinkReply::Prepared(pending)))
             }
             SinkRequest::Commit(transaction) => {
-                self.0.commit(transaction).map(|()| Some(SinkReply::Committed(transaction)))
+                let outcome = self.0.commit(transaction);
+                Ok(Some(SinkReply::Commit { transaction, outcome }))
             }
             SinkRequest::AbortDangling => {
                 self.0.abort_dangling().map(|()| Some(SinkReply::DanglingAborted))
@@ -151,6 +162,82 @@ impl<S: TransactionalSink> ErasedSink for Transactional<S> {
 
     fn clone_box(&self) -> Box<dyn ErasedSink> {
         Box::new(self.clone())
+    }
+}
+
+/// Erases a [`TransactionalSink`] whose transactions other subtasks have written.
+#[derive(Clone)]
+pub(crate) struct Committing<S> {
+    sink: S,
+    writers: usize,
+    attempt: Option<AttemptId>,
+}
+
+impl<S: TransactionalSink> ErasedSink for Committing<S> {
+    fn contract(&self) -> SinkContract {
+        SinkContract::TwoPhase
+    }
+
+    fn decode(&self, rows: &[Vec<u8>]) -> Result<Batch, DecodeError> {
+        decode::<S::Record>(rows)
+    }
+
+    /// That of the writers, which have it.
+    fn destination(&self) -> Option<String> {
+        None
+    }
+
+    /// Takes over from the writers of earlier attempts, each of which could still write.
+    fn open(&mut self, place: &SinkPlace) -> Result<(), SinkError> {
+        self.attempt = Some(place.attempt);
+        self.at_each(place.attempt, |_| Ok(()))?;
+        self.sink.open(place)
+    }
+
+    fn carry_out(&mut self, request: SinkRequest) -> Result<Option<SinkReply>, SinkError> {
+        match request {
+            SinkRequest::Commit(transaction) => {
+                let outcome = self.sink.commit(transaction);
+                Ok(Some(SinkReply::Commit { transaction, outcome }))
+            }
+            SinkRequest::AbortDangling => {
+                let attempt = self.attempt.expect("a sink is opened first");
+                self.at_each(attempt, S::abort_dangling)?;
+                Ok(Some(SinkReply::DanglingAborted))
+            }
+            SinkRequest::Write { .. }
+            | SinkRequest::Flush(_)
+            | SinkRequest::Prepare(_)
+            | SinkRequest::LookUp(_)
+            | SinkRequest::Send { .. }
+            | SinkRequest::Mark(_) => {
+                unreachable!("the machine of a committer writes nothing")
+            }
+        }
+    }
+
+    fn clone_box(&self) -> Box<dyn ErasedSink> {
+        Box::new(self.clone())
+    }
+}
+
+impl<S: TransactionalSink> Committing<S> {
+    pub(crate) fn new(sink: S, writers: usize) -> Self {
+        Self { sink, writers, attempt: None }
+    }
+
+    /// Acts in the place of each writer.
+    fn at_each(
+        &self,
+        attempt: AttemptId,
+        act: impl Fn(&mut S) -> Result<(), SinkError>,
+    ) -> Result<(), SinkError> {
+        (0..self.writers).try_for_each(|writer| {
+            let (subtask, parallelism) = (SubtaskIndex::new(writer as u32), self.writers);
+            let mut copy = self.sink.clone();
+            copy.open(&SinkPlace { subtask, parallelism, attempt })?;
+            act(&mut copy)
+        })
     }
 }
 

@@ -1,9 +1,14 @@
 //! The machine of a sink: what is asked of the external system, and when.
 
-use crate::element::Batch;
+use crate::config::CommitRetry;
+use crate::element::{Batch, Committables};
 use crate::guarantee::SinkContract;
 use crate::id::{CheckpointId, TransactionId};
-use crate::operator::sink::{SinkReply, SinkRequest, WriteAhead};
+use crate::message::TaskError;
+use crate::operator::sink::commit::AfterCommit;
+use crate::operator::sink::{
+    CommitError, Committed, Committer, SinkReply, SinkRequest, TwoPhase, WriteAhead, Writer,
+};
 use crate::state::snapshot::{LoggedRows, PendingTransaction};
 
 /// The machine of a sink subtask.
@@ -13,23 +18,12 @@ pub enum SinkMachine {
     Direct,
     /// Two-phase sinks.
     TwoPhase(TwoPhase),
+    /// Two-stage sinks: what writes.
+    Writer(Writer),
+    /// Two-stage sinks: what commits what all writers have prepared.
+    Committer(Committer),
     /// Write-ahead sinks.
     WriteAhead(WriteAhead),
-}
-
-/// The transactions of a two-phase sink subtask.
-#[derive(Clone, Debug)]
-pub struct TwoPhase {
-    /// The next transaction to open.
-    next: TransactionId,
-    /// The open transaction; none before the first record after a barrier.
-    open: Option<TransactionId>,
-    /// Pre-committed and not yet asked to commit, in the order of their checkpoints.
-    pending: Vec<PendingTransaction>,
-    /// Those of them that are not confirmed to be prepared, in the same order.
-    preparing: Vec<PendingTransaction>,
-    /// Asked to commit, not yet confirmed.
-    committing: Vec<PendingTransaction>,
 }
 
 impl SinkMachine {
@@ -39,31 +33,40 @@ impl SinkMachine {
         first: TransactionId,
         restored: Vec<PendingTransaction>,
         log: Vec<LoggedRows>,
+        retry: CommitRetry,
     ) -> Self {
         match contract {
             SinkContract::Plain | SinkContract::Idempotent | SinkContract::Discard => Self::Direct,
             SinkContract::TwoPhase => Self::TwoPhase(TwoPhase {
-                next: first,
-                open: None,
-                pending: restored,
-                preparing: Vec::new(),
-                committing: Vec::new(),
+                writer: Writer::new(first),
+                committer: Committer::new(restored, retry, 0),
             }),
             SinkContract::WriteAhead => Self::WriteAhead(WriteAhead::new(first, log)),
         }
     }
 
-    /// What has to be done before the first record: restored transactions are committed in order,
-    /// whether or not they were before, then the others of earlier attempts are aborted (rule 64).
-    pub(crate) fn recover(&mut self) -> Vec<SinkRequest> {
+    /// The machine of a task that writes, from transaction `first` on.
+    pub(crate) fn writer(first: TransactionId) -> Self {
+        Self::Writer(Writer::new(first))
+    }
+
+    /// The machine of the task that commits for so many writers.
+    pub(crate) fn committer(
+        restored: Vec<PendingTransaction>,
+        retry: CommitRetry,
+        writers: usize,
+    ) -> Self {
+        Self::Committer(Committer::new(restored, retry, writers))
+    }
+
+    /// What has to be done first, before the first record.
+    pub(crate) fn recover(&mut self) -> Option<SinkRequest> {
         match self {
-            Self::Direct => Vec::new(),
-            Self::TwoPhase(two_phase) => {
-                let mut requests = two_phase.commit_up_to(CheckpointId::new(u64::MAX));
-                requests.push(SinkRequest::AbortDangling);
-                requests
+            Self::Direct | Self::Writer(_) => None,
+            Self::TwoPhase(TwoPhase { committer, .. }) | Self::Committer(committer) => {
+                committer.recover()
             }
-            Self::WriteAhead(log) => log.recover().into_iter().collect(),
+            Self::WriteAhead(log) => log.recover(),
         }
     }
 
@@ -71,7 +74,10 @@ impl SinkMachine {
     pub(crate) fn write(&mut self, records: Batch) -> Option<SinkRequest> {
         let transaction = match self {
             Self::Direct => None,
-            Self::TwoPhase(two_phase) => Some(two_phase.open_transaction()),
+            Self::TwoPhase(TwoPhase { writer, .. }) | Self::Writer(writer) => {
+                Some(writer.open_transaction())
+            }
+            Self::Committer(_) => unreachable!("no records travel from writers to a committer"),
             Self::WriteAhead(log) => {
                 log.write(records);
                 return None;
@@ -81,28 +87,52 @@ impl SinkMachine {
     }
 
     /// The barrier of `checkpoint`: what has to be answered before it is acknowledged, if anything.
-    pub(crate) fn pre_commit(&mut self, checkpoint: CheckpointId) -> Option<SinkRequest> {
-        match self {
+    ///
+    /// # Errors
+    /// If a writer has not told its committer of it.
+    pub(crate) fn pre_commit(
+        &mut self,
+        checkpoint: CheckpointId,
+    ) -> Result<Option<SinkRequest>, TaskError> {
+        Ok(match self {
             Self::Direct => Some(SinkRequest::Flush(Some(checkpoint))),
-            Self::TwoPhase(two_phase) => {
-                let transaction = two_phase.open.take()?;
-                let pending = PendingTransaction { checkpoint, transaction };
-                two_phase.pending.push(pending);
-                two_phase.preparing.push(pending);
-                Some(SinkRequest::Prepare(pending))
+            Self::TwoPhase(two_phase) => two_phase.close(checkpoint).map(SinkRequest::Prepare),
+            Self::Writer(writer) => writer.close(checkpoint).map(SinkRequest::Prepare),
+            Self::Committer(committer) => {
+                committer.check_whole(checkpoint)?;
+                None
             }
             Self::WriteAhead(log) => {
                 log.close(checkpoint);
                 None
             }
+        })
+    }
+
+    /// What has to be sent to a committer just ahead of the barrier of `checkpoint`, after
+    /// [`SinkMachine::pre_commit`].
+    pub(crate) fn committables(&self, checkpoint: CheckpointId) -> Option<Committables> {
+        match self {
+            Self::Writer(writer) => Some(writer.committables(checkpoint)),
+            Self::Direct | Self::TwoPhase(_) | Self::Committer(_) | Self::WriteAhead(_) => None,
+        }
+    }
+
+    /// A writer has told what it has prepared.
+    pub(crate) fn handle_committables(&mut self, committables: Committables) {
+        match self {
+            Self::Committer(committer) => committer.hear(committables),
+            Self::Direct | Self::TwoPhase(_) | Self::Writer(_) | Self::WriteAhead(_) => {}
         }
     }
 
     /// A prepare is confirmed.
     pub(crate) fn handle_prepared(&mut self, prepared: PendingTransaction) {
         match self {
-            Self::Direct | Self::WriteAhead(_) => {}
-            Self::TwoPhase(two_phase) => two_phase.preparing.retain(|other| *other != prepared),
+            Self::Direct | Self::Committer(_) | Self::WriteAhead(_) => {}
+            Self::TwoPhase(TwoPhase { writer, .. }) | Self::Writer(writer) => {
+                writer.handle_prepared(prepared);
+            }
         }
     }
 
@@ -111,20 +141,20 @@ impl SinkMachine {
     /// (rule 60), so this one must not be acknowledged before.
     pub(crate) fn is_preparing(&self, checkpoint: CheckpointId) -> bool {
         match self {
-            Self::Direct | Self::WriteAhead(_) => false,
-            Self::TwoPhase(two_phase) => {
-                two_phase.preparing.iter().any(|pending| pending.checkpoint <= checkpoint)
+            Self::Direct | Self::Committer(_) | Self::WriteAhead(_) => false,
+            Self::TwoPhase(TwoPhase { writer, .. }) | Self::Writer(writer) => {
+                writer.is_preparing(checkpoint)
             }
         }
     }
 
-    /// The transactions that a snapshot has to hold: a restore must commit exactly these. Those
-    /// that were asked to commit and are not confirmed belong to it, since they may still fail.
-    pub(crate) fn transactions(&self) -> Vec<PendingTransaction> {
+    /// The transactions that the snapshot of `checkpoint` has to hold: a restore must commit
+    /// exactly these.
+    pub(crate) fn transactions(&self, checkpoint: CheckpointId) -> Vec<PendingTransaction> {
         match self {
-            Self::Direct | Self::WriteAhead(_) => Vec::new(),
-            Self::TwoPhase(two_phase) => {
-                two_phase.committing.iter().chain(&two_phase.pending).copied().collect()
+            Self::Direct | Self::Writer(_) | Self::WriteAhead(_) => Vec::new(),
+            Self::TwoPhase(TwoPhase { committer, .. }) | Self::Committer(committer) => {
+                committer.transactions(checkpoint)
             }
         }
     }
@@ -132,25 +162,45 @@ impl SinkMachine {
     /// The rows that a snapshot has to hold: a restore must send those that are not marked as sent.
     pub(crate) fn log(&self) -> Vec<LoggedRows> {
         match self {
-            Self::Direct | Self::TwoPhase(_) => Vec::new(),
+            Self::Direct | Self::TwoPhase(_) | Self::Writer(_) | Self::Committer(_) => Vec::new(),
             Self::WriteAhead(log) => log.pending(),
         }
     }
 
-    /// The completion of `checkpoint`: commits every pending transaction up to it (rule 63).
-    pub(crate) fn handle_completed(&mut self, checkpoint: CheckpointId) -> Vec<SinkRequest> {
+    /// The completion of `checkpoint`: what comes first of all that is due now (rule 63).
+    pub(crate) fn handle_completed(&mut self, checkpoint: CheckpointId) -> Option<SinkRequest> {
         match self {
-            Self::Direct => Vec::new(),
-            Self::TwoPhase(two_phase) => two_phase.commit_up_to(checkpoint),
-            Self::WriteAhead(log) => log.handle_completed(checkpoint).into_iter().collect(),
+            Self::Direct | Self::Writer(_) => None,
+            Self::TwoPhase(TwoPhase { committer, .. }) | Self::Committer(committer) => {
+                committer.handle_completed(checkpoint)
+            }
+            Self::WriteAhead(log) => log.handle_completed(checkpoint),
         }
     }
 
-    pub(crate) fn handle_committed(&mut self, transaction: TransactionId) {
+    /// A commit is answered: what follows.
+    ///
+    /// # Errors
+    /// If the task can not go on (rule 69).
+    pub(crate) fn handle_commit(
+        &mut self,
+        transaction: TransactionId,
+        outcome: Result<Committed, CommitError>,
+    ) -> Result<AfterCommit, TaskError> {
         match self {
-            Self::Direct | Self::WriteAhead(_) => {}
-            Self::TwoPhase(two_phase) => {
-                two_phase.committing.retain(|pending| pending.transaction != transaction);
+            Self::Direct | Self::Writer(_) | Self::WriteAhead(_) => Ok(AfterCommit::Rest),
+            Self::TwoPhase(TwoPhase { committer, .. }) | Self::Committer(committer) => {
+                committer.handle_commit(transaction, outcome)
+            }
+        }
+    }
+
+    /// The pause after a commit that was refused is over, if there is one.
+    pub(crate) fn retry(&mut self) -> Option<SinkRequest> {
+        match self {
+            Self::Direct | Self::Writer(_) | Self::WriteAhead(_) => None,
+            Self::TwoPhase(TwoPhase { committer, .. }) | Self::Committer(committer) => {
+                committer.retry()
             }
         }
     }
@@ -158,7 +208,7 @@ impl SinkMachine {
     /// A step of a delivery of the log is confirmed; what comes next, if anything.
     pub(crate) fn handle_delivery(&mut self, reply: SinkReply) -> Option<SinkRequest> {
         match self {
-            Self::Direct | Self::TwoPhase(_) => None,
+            Self::Direct | Self::TwoPhase(_) | Self::Writer(_) | Self::Committer(_) => None,
             Self::WriteAhead(log) => log.handle_reply(reply),
         }
     }
@@ -166,7 +216,7 @@ impl SinkMachine {
     /// The rows since the last barrier that a write-ahead sink keeps, and their id.
     pub fn open_rows(&self) -> Option<(TransactionId, &[Batch])> {
         match self {
-            Self::Direct | Self::TwoPhase(_) => None,
+            Self::Direct | Self::TwoPhase(_) | Self::Writer(_) | Self::Committer(_) => None,
             Self::WriteAhead(log) => log.open_rows(),
         }
     }
@@ -176,7 +226,10 @@ impl SinkMachine {
     pub fn has_pre_committed(&self) -> bool {
         match self {
             Self::Direct => false,
-            Self::TwoPhase(two_phase) => !two_phase.pending.is_empty(),
+            Self::TwoPhase(TwoPhase { committer, .. }) | Self::Committer(committer) => {
+                committer.has_pre_committed()
+            }
+            Self::Writer(writer) => writer.has_pre_committed(),
             Self::WriteAhead(log) => log.awaits_completion(),
         }
     }
@@ -184,8 +237,10 @@ impl SinkMachine {
     /// Whether a commit, or a delivery of logged rows, was asked for and is not confirmed.
     pub fn is_committing(&self) -> bool {
         match self {
-            Self::Direct => false,
-            Self::TwoPhase(two_phase) => !two_phase.committing.is_empty(),
+            Self::Direct | Self::Writer(_) => false,
+            Self::TwoPhase(TwoPhase { committer, .. }) | Self::Committer(committer) => {
+                committer.is_committing()
+            }
             Self::WriteAhead(log) => log.is_delivering(),
         }
     }
@@ -194,29 +249,12 @@ impl SinkMachine {
     pub(crate) fn is_settled(&self) -> bool {
         match self {
             Self::Direct => true,
-            Self::TwoPhase(two_phase) => {
-                two_phase.open.is_none()
-                    && two_phase.pending.is_empty()
-                    && two_phase.committing.is_empty()
+            Self::TwoPhase(TwoPhase { writer, committer }) => {
+                writer.is_settled() && committer.is_settled()
             }
+            Self::Writer(writer) => writer.is_settled(),
+            Self::Committer(committer) => committer.is_settled(),
             Self::WriteAhead(log) => log.is_settled(),
         }
-    }
-}
-
-impl TwoPhase {
-    fn open_transaction(&mut self) -> TransactionId {
-        *self.open.get_or_insert_with(|| {
-            let transaction = self.next;
-            self.next.sequence += 1;
-            transaction
-        })
-    }
-
-    fn commit_up_to(&mut self, checkpoint: CheckpointId) -> Vec<SinkRequest> {
-        let covered = self.pending.partition_point(|pending| pending.checkpoint <= checkpoint);
-        let due: Vec<_> = self.pending.drain(..covered).collect();
-        self.committing.extend(&due);
-        due.into_iter().map(|pending| SinkRequest::Commit(pending.transaction)).collect()
     }
 }

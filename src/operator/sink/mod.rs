@@ -1,22 +1,25 @@
 //! Sinks: the traits that users write, and the machine that decides what is written when. The
 //! machine does no I/O; it asks, and the driver answers.
 //!
-//! Two-phase, for each sink subtask (ORACLES C13, rules 62 to 65):
+//! Two-phase is told in [`TwoPhase`] and its halves (ORACLES C13, rules 62 to 70):
 //! ```text
-//!  first record -> open --barrier n--> preparing --Prepared--> pre-committed in snapshot n
-//!                                       --completion of m >= n--> committing -> committed
 //!  restore from g: commit all that snapshot g holds, in order; then abort whatever else is open
+//!  commit: done, or done before -> the next one; refused -> again, so often, then the task fails;
+//!          no answer -> the task fails; lost -> the job fails
 //! ```
 //! A checkpoint that is aborted rolls nothing back: its transaction is committed with the next one
 //! that completes (rule 60).
 //!
 //! Write-ahead is told in [`WriteAhead`].
 
+mod commit;
 mod erased;
 mod machine;
+mod two_phase;
 mod write_ahead;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::element::{Batch, Record};
 use crate::guarantee::SinkContract;
@@ -24,9 +27,12 @@ use crate::id::{AttemptId, CheckpointId, SubtaskIndex, TransactionId};
 use crate::message::TaskError;
 use crate::state::snapshot::PendingTransaction;
 
+pub(crate) use commit::AfterCommit;
+pub use commit::{CommitError, Committed};
 pub use erased::ErasedSink;
-pub(crate) use erased::{Direct, Logged, Transactional};
-pub use machine::{SinkMachine, TwoPhase};
+pub(crate) use erased::{Committing, Direct, Logged, Transactional};
+pub use machine::SinkMachine;
+pub use two_phase::{Committer, TwoPhase, Writer};
 pub use write_ahead::WriteAhead;
 
 /// A sink whose writes are visible at once ([`SinkContract::Plain`]), are upserts by key
@@ -110,12 +116,20 @@ pub trait TransactionalSink: Clone + Send + 'static {
     /// As `open`.
     fn prepare(&mut self, transaction: TransactionId) -> Result<(), SinkError>;
 
+    /// After how long the external system rolls back what is prepared and not committed; none if it
+    /// never does. If a checkpoint and a restart may take longer, rows can be lost, and the job's
+    /// claim says so (rule 67).
+    fn timeout(&self) -> Option<Duration> {
+        None
+    }
+
     /// Makes the transaction visible. Committing again what is committed must succeed and change
     /// nothing: after a crash nobody knows whether the first commit went through.
     ///
     /// # Errors
-    /// As `open`; [`SinkError::Damaged`] if the transaction is neither prepared nor committed.
-    fn commit(&mut self, transaction: TransactionId) -> Result<(), SinkError>;
+    /// If it is not visible now, or nobody knows (rule 69). What can not be committed any more is
+    /// [`CommitError::Lost`], and is never to be taken for what was committed before (rule 68).
+    fn commit(&mut self, transaction: TransactionId) -> Result<Committed, CommitError>;
 
     /// Removes every transaction of this sink subtask that an earlier attempt opened and that is
     /// not committed, prepared ones included: all that must survive has been committed before.
@@ -196,7 +210,7 @@ pub enum SinkError {
 }
 
 /// Something to do in the external system. The driver answers each but `Write` by a [`SinkReply`];
-/// if anything fails it fails the task instead.
+/// if anything but a commit fails it fails the task instead.
 #[derive(Clone, Debug)]
 pub enum SinkRequest {
     /// Write records, in this transaction if the sink is two-phase.
@@ -228,15 +242,20 @@ pub enum SinkRequest {
     Mark(TransactionId),
 }
 
-/// The answer to a [`SinkRequest`] that went through.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The answer to a [`SinkRequest`].
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SinkReply {
     /// To `Flush`.
     Flushed(Option<CheckpointId>),
     /// To `Prepare`.
     Prepared(PendingTransaction),
     /// To `Commit`.
-    Committed(TransactionId),
+    Commit {
+        /// The transaction.
+        transaction: TransactionId,
+        /// What came of it.
+        outcome: Result<Committed, CommitError>,
+    },
     /// To `AbortDangling`.
     DanglingAborted,
     /// To `LookUp`.

@@ -93,7 +93,7 @@ impl WriteAhead {
             }
             SinkReply::Flushed(_)
             | SinkReply::Prepared(_)
-            | SinkReply::Committed(_)
+            | SinkReply::Commit { .. }
             | SinkReply::DanglingAborted => None,
         }
     }
