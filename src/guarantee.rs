@@ -80,6 +80,9 @@ words!(
         Tracked = "tracked",
         /// No checkpoints; a source keeps what it has read until every task has acknowledged it.
         Acks = "acks",
+        /// Everything begins again at the first positions, with empty state. The one checkpoint that
+        /// is taken covers the end of all input.
+        FullReplay = "full-replay",
         /// A channel whose barrier has come is blocked until all barriers have come.
         Aligned = "aligned",
         /// Barriers overtake the data before them, which becomes part of the snapshot.
@@ -154,7 +157,7 @@ impl Mechanism {
     pub const fn guarantee(self) -> Guarantee {
         match self {
             Self::None => Guarantee::AtMostOnce,
-            Self::Tracked | Self::Acks => Guarantee::AtLeastOnce,
+            Self::Tracked | Self::Acks | Self::FullReplay => Guarantee::AtLeastOnce,
             Self::Aligned | Self::Unaligned | Self::AlignedTimeout => Guarantee::ExactlyOnce,
         }
     }
@@ -163,14 +166,31 @@ impl Mechanism {
     pub const fn takes_checkpoints(self) -> bool {
         match self {
             Self::None | Self::Acks => false,
-            Self::Tracked | Self::Aligned | Self::Unaligned | Self::AlignedTimeout => true,
+            Self::Tracked
+            | Self::FullReplay
+            | Self::Aligned
+            | Self::Unaligned
+            | Self::AlignedTimeout => true,
+        }
+    }
+
+    /// Whether the only checkpoint is the one that covers the end of all input.
+    pub const fn awaits_end(self) -> bool {
+        match self {
+            Self::FullReplay => true,
+            Self::None
+            | Self::Tracked
+            | Self::Acks
+            | Self::Aligned
+            | Self::Unaligned
+            | Self::AlignedTimeout => false,
         }
     }
 
     /// Whether snapshots can hold records that were under way.
     pub const fn stores_in_flight(self) -> bool {
         match self {
-            Self::None | Self::Tracked | Self::Acks | Self::Aligned => false,
+            Self::None | Self::Tracked | Self::Acks | Self::FullReplay | Self::Aligned => false,
             Self::Unaligned | Self::AlignedTimeout => true,
         }
     }
@@ -179,9 +199,12 @@ impl Mechanism {
     pub const fn replays(self) -> bool {
         match self {
             Self::None => false,
-            Self::Tracked | Self::Acks | Self::Aligned | Self::Unaligned | Self::AlignedTimeout => {
-                true
-            }
+            Self::Tracked
+            | Self::Acks
+            | Self::FullReplay
+            | Self::Aligned
+            | Self::Unaligned
+            | Self::AlignedTimeout => true,
         }
     }
 }

@@ -384,6 +384,21 @@ fn rule_082_acknowledged_records_are_all_there_after_a_restart_and_the_end_is_re
 }
 
 #[test]
+fn full_replay_begins_at_the_start_after_a_failure_and_the_end_is_recorded() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = without_checkpoints(Mechanism::FullReplay, folder.path(), 2, Some(4_000));
+    let report = run_in(folder.path(), &job).unwrap();
+    assert_eq!((report.restarts, report.checkpoints.count), (1, 1));
+    assert!(report.records_in > 13_000, "all is read again: {}", report.records_in);
+    let numbers = lines_in(&folder.path().join("out"));
+    let distinct: std::collections::BTreeSet<_> = numbers.iter().collect();
+    assert_eq!(distinct.len(), 10_000, "a record was lost");
+    let again = run_in(folder.path(), &job).unwrap();
+    assert_eq!(again.records_in, 0, "the end is recorded");
+    assert_eq!(lines_in(&folder.path().join("out")), numbers);
+}
+
+#[test]
 fn first_positions_that_were_stored_in_part_are_not_taken_for_all() {
     let folder = tempfile::tempdir().unwrap();
     let job = without_checkpoints(Mechanism::None, folder.path(), 3, None);

@@ -416,6 +416,17 @@ fn rule_074_rows_that_are_sent_again_show_twice_unless_the_send_is_idempotent() 
 }
 
 #[test]
+fn full_replay_is_exact_in_state_and_as_its_sink_in_output() {
+    let full = |case, sink| Case { mechanism: Mechanism::FullReplay, sink, ..case };
+    for case in [COUNTING, ALARMS] {
+        assert_held(full(case, SinkContract::Plain));
+        assert_held(full(case, SinkContract::TwoPhase));
+    }
+    let plain = full(COUNTING, SinkContract::Plain);
+    assert!((0..SEEDS).any(|seed| plain.judge(seed, None).duplicated > 0));
+}
+
+#[test]
 fn tracked_checkpoints_repeat_some_records_as_their_claim_says() {
     for sink in [SinkContract::Plain, SinkContract::TwoPhase] {
         let tracked = |case| Case { mechanism: Mechanism::Tracked, sink, ..case };

@@ -122,6 +122,7 @@ impl Job {
         match self.config.mechanism {
             Mechanism::None => Arrival::OnceOrNot,
             Mechanism::Tracked
+            | Mechanism::FullReplay
             | Mechanism::Aligned
             | Mechanism::Unaligned
             | Mechanism::AlignedTimeout => Arrival::Exact,
@@ -135,6 +136,7 @@ impl Job {
         match self.config.mechanism {
             Mechanism::None
             | Mechanism::Acks
+            | Mechanism::FullReplay
             | Mechanism::Aligned
             | Mechanism::Unaligned
             | Mechanism::AlignedTimeout => true,
@@ -165,6 +167,11 @@ impl Job {
                 Level::None,
                 "records are acknowledged and state is not stored: after a failure it is empty, \
                  and what was acknowledged is not replayed; checkpoints would lift it",
+            ),
+            Mechanism::FullReplay => (
+                Level::ExactlyOnce,
+                "everything begins again at the start of the input with empty state: exact, and \
+                 all the work so far is done again; checkpoints would lift that",
             ),
             Mechanism::Aligned => {
                 (Level::ExactlyOnce, "aligned barriers cut exactly, and sources replay")

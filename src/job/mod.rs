@@ -280,6 +280,7 @@ impl Job {
         let (release, records_max) = match config.mechanism {
             Mechanism::None => (Release::Reserved, config.reservation_records),
             Mechanism::Tracked
+            | Mechanism::FullReplay
             | Mechanism::Aligned
             | Mechanism::Unaligned
             | Mechanism::AlignedTimeout => (Release::AtOnce, config.batch_records),

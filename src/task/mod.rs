@@ -159,6 +159,7 @@ impl Task {
             Mechanism::Acks => Some(Acks::new(&subtask, acknowledge_timeout)),
             Mechanism::None
             | Mechanism::Tracked
+            | Mechanism::FullReplay
             | Mechanism::Aligned
             | Mechanism::Unaligned
             | Mechanism::AlignedTimeout => None,

@@ -166,9 +166,10 @@ impl World {
         let expected = match self.mechanism {
             Mechanism::None | Mechanism::Acks => Vec::new(),
             Mechanism::Tracked => self.history.tracked_outcomes(&before),
-            Mechanism::Aligned | Mechanism::Unaligned | Mechanism::AlignedTimeout => {
-                self.history.aligned_outcomes(&before)
-            }
+            Mechanism::FullReplay
+            | Mechanism::Aligned
+            | Mechanism::Unaligned
+            | Mechanism::AlignedTimeout => self.history.aligned_outcomes(&before),
         };
         assert_eq!(self.carry_out(&actions), expected, "after {item:?} on {channel}: {actions:?}");
     }
@@ -323,9 +324,10 @@ impl History {
             let overtaken = match mechanism {
                 Mechanism::None | Mechanism::Acks => true,
                 Mechanism::Tracked => false,
-                Mechanism::Aligned | Mechanism::Unaligned | Mechanism::AlignedTimeout => {
-                    self.newest() != Some(*id)
-                }
+                Mechanism::FullReplay
+                | Mechanism::Aligned
+                | Mechanism::Unaligned
+                | Mechanism::AlignedTimeout => self.newest() != Some(*id),
             };
             let ended = (*id..=CHECKPOINTS).any(|newer| self.happened(Event::Started(newer)));
             !overtaken && !ended && !self.cancelled_from(*id) && !self.happened(Event::GivenUp(*id))
