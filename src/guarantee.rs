@@ -83,12 +83,28 @@ words!(
         /// Everything begins again at the first positions, with empty state. The one checkpoint that
         /// is taken covers the end of all input.
         FullReplay = "full-replay",
+        /// As aligned, and keyed state dies at each barrier: the records between two are a batch of
+        /// their own.
+        MiniBatch = "mini-batch",
         /// A channel whose barrier has come is blocked until all barriers have come.
         Aligned = "aligned",
         /// Barriers overtake the data before them, which becomes part of the snapshot.
         Unaligned = "unaligned",
         /// As aligned, until a checkpoint has taken too long: then as unaligned.
         AlignedTimeout = "aligned-timeout",
+    }
+);
+
+words!(
+    /// Where keyed state lives.
+    StateHome, "state" {
+        /// In the task's memory; checkpoints hold it.
+        Heap = "heap",
+        /// In a store of its own, which each record changes at once and no failure rolls back.
+        External = "external",
+        /// As external; beside each value stands the checkpoint that it follows, and a restore
+        /// takes back what follows its own.
+        ExternalTransactional = "external-transactional",
     }
 );
 
@@ -157,7 +173,9 @@ impl Mechanism {
     pub const fn guarantee(self) -> Guarantee {
         match self {
             Self::None => Guarantee::AtMostOnce,
-            Self::Tracked | Self::Acks | Self::FullReplay => Guarantee::AtLeastOnce,
+            Self::Tracked | Self::Acks | Self::FullReplay | Self::MiniBatch => {
+                Guarantee::AtLeastOnce
+            }
             Self::Aligned | Self::Unaligned | Self::AlignedTimeout => Guarantee::ExactlyOnce,
         }
     }
@@ -168,9 +186,24 @@ impl Mechanism {
             Self::None | Self::Acks => false,
             Self::Tracked
             | Self::FullReplay
+            | Self::MiniBatch
             | Self::Aligned
             | Self::Unaligned
             | Self::AlignedTimeout => true,
+        }
+    }
+
+    /// Whether keyed state begins empty behind each barrier, and no snapshot holds it.
+    pub const fn drops_state(self) -> bool {
+        match self {
+            Self::MiniBatch => true,
+            Self::None
+            | Self::Tracked
+            | Self::Acks
+            | Self::FullReplay
+            | Self::Aligned
+            | Self::Unaligned
+            | Self::AlignedTimeout => false,
         }
     }
 
@@ -181,6 +214,7 @@ impl Mechanism {
             Self::None
             | Self::Tracked
             | Self::Acks
+            | Self::MiniBatch
             | Self::Aligned
             | Self::Unaligned
             | Self::AlignedTimeout => false,
@@ -190,7 +224,12 @@ impl Mechanism {
     /// Whether snapshots can hold records that were under way.
     pub const fn stores_in_flight(self) -> bool {
         match self {
-            Self::None | Self::Tracked | Self::Acks | Self::FullReplay | Self::Aligned => false,
+            Self::None
+            | Self::Tracked
+            | Self::Acks
+            | Self::FullReplay
+            | Self::MiniBatch
+            | Self::Aligned => false,
             Self::Unaligned | Self::AlignedTimeout => true,
         }
     }
@@ -202,9 +241,20 @@ impl Mechanism {
             Self::Tracked
             | Self::Acks
             | Self::FullReplay
+            | Self::MiniBatch
             | Self::Aligned
             | Self::Unaligned
             | Self::AlignedTimeout => true,
+        }
+    }
+}
+
+impl StateHome {
+    /// Whether it is outside of the task, so that checkpoints do not hold it.
+    pub const fn is_external(self) -> bool {
+        match self {
+            Self::Heap => false,
+            Self::External | Self::ExternalTransactional => true,
         }
     }
 }

@@ -323,6 +323,7 @@ impl Interposer {
             | TaskOutput::Cut(_)
             | TaskOutput::Overtake(..)
             | TaskOutput::Hurry(..)
+            | TaskOutput::Save(_)
             | TaskOutput::WaitUntil(_) => {}
         }
         output

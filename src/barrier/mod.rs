@@ -68,6 +68,7 @@ impl BarrierHandler {
                 Self::Overtaking(Overtaker::new(channels))
             }
             Mechanism::FullReplay
+            | Mechanism::MiniBatch
             | Mechanism::Aligned
             | Mechanism::Unaligned
             | Mechanism::AlignedTimeout => Self::Aligned(Aligner::new(channels)),
@@ -256,6 +257,7 @@ mod tests {
             (Mechanism::Acks, vec![]),
             (Mechanism::Tracked, vec![start]),
             (Mechanism::FullReplay, aligned.clone()),
+            (Mechanism::MiniBatch, aligned.clone()),
             (Mechanism::Aligned, aligned.clone()),
             (Mechanism::Unaligned, aligned.clone()),
             (Mechanism::AlignedTimeout, aligned.clone()),

@@ -17,8 +17,10 @@
 
 mod acks;
 mod capture;
+mod external;
 mod gate;
 mod outlet;
+mod parts;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -38,14 +40,20 @@ use crate::task::capture::Capture;
 use crate::time::{EventTime, Instant};
 
 use acks::Acks;
+pub use external::SavedState;
 pub(crate) use gate::Gate;
 pub(crate) use outlet::Outlet;
+pub(crate) use parts::TaskParts;
 
 /// A running subtask.
 #[derive(Clone)]
 pub struct Task {
     subtask: Subtask,
     mechanism: Mechanism,
+    /// Keyed state is kept outside as well, and not in snapshots.
+    is_external: bool,
+    /// The operators without state, where state does not outlive a barrier.
+    blank: Option<Box<dyn Stage>>,
     alignment_timeout: Duration,
     phase: Phase,
     gate: Gate,
@@ -92,6 +100,9 @@ pub enum TaskOutput {
     Report(FromTask),
     /// Ask the store; the reply goes to [`Task::handle_stored`].
     Store(StoreRequest),
+    /// Have the store of keyed state hold this in place of what it holds of the task, before
+    /// anything else is carried out.
+    Save(SavedState),
     /// Read from the source when the outputs have room; to [`Task::handle_read`].
     Read(ReadRequest),
     /// Ask the sink's external system; replies go to [`Task::handle_sink`].
@@ -160,6 +171,7 @@ impl Task {
             Mechanism::None
             | Mechanism::Tracked
             | Mechanism::FullReplay
+            | Mechanism::MiniBatch
             | Mechanism::Aligned
             | Mechanism::Unaligned
             | Mechanism::AlignedTimeout => None,
@@ -168,6 +180,8 @@ impl Task {
         let mut task = Self {
             subtask,
             mechanism,
+            is_external: parts.is_external,
+            blank: parts.blank,
             alignment_timeout: parts.alignment_timeout,
             phase: Phase::AwaitingSinkRecovery,
             gate: Gate::new(inputs, finished),
@@ -263,11 +277,12 @@ impl Task {
 
     /// The task's state as a snapshot at this moment would hold it.
     pub fn capture(&mut self, checkpoint: CheckpointId) -> TaskSnapshot {
+        let leaves_out = self.is_external || self.blank.is_some();
         TaskSnapshot {
             checkpoint,
             task: self.subtask.task,
             finished: self.phase == Phase::AwaitingFinalCheckpoint,
-            operators: self.stage.snapshot(),
+            operators: if leaves_out { Vec::new() } else { self.stage.snapshot() },
             source: self.source.as_ref().map(SourceMachine::state),
             transactions: self.sink.as_ref().map(SinkMachine::transactions).unwrap_or_default(),
             log: self.sink.as_ref().map(SinkMachine::log).unwrap_or_default(),
@@ -298,6 +313,7 @@ impl Task {
     pub fn process(&mut self, records: Batch) {
         let anchor = records.anchor();
         let out = self.stage.process(records);
+        self.save();
         match anchor {
             Some(anchor) => self.send_on_anchored(out, anchor),
             None => self.send_on(out),
@@ -550,6 +566,7 @@ impl Task {
 
     fn advance_watermark(&mut self, watermark: EventTime) {
         let out = self.stage.on_watermark(watermark);
+        self.save();
         self.send_on(out);
         self.outlet.broadcast(Element::Watermark(watermark), &mut self.outputs);
     }
@@ -566,8 +583,10 @@ impl Task {
     /// words.
     fn end_data(&mut self) {
         let out = self.stage.on_watermark(EventTime::MAX);
+        self.save();
         self.send_on(out);
         let out = self.stage.on_end_of_data();
+        self.save();
         self.send_on(out);
         self.announce_end();
     }
@@ -700,6 +719,9 @@ impl Task {
         self.outlet.send_barrier(barrier, &mut self.outputs);
         let prepare = self.sink.as_mut().and_then(|sink| sink.pre_commit(checkpoint));
         let snapshot = self.capture(checkpoint);
+        if let Some(blank) = &self.blank {
+            self.stage = blank.clone();
+        }
         let finished = snapshot.finished;
         let is_preparing = self.sink.as_ref().is_some_and(|sink| sink.is_preparing(checkpoint));
         let awaits = match prepare.is_some() || is_preparing {
@@ -763,21 +785,6 @@ impl Awaits {
             Self::Sink | Self::Nothing => Self::Nothing,
         }
     }
-}
-
-/// What a task is put together from.
-pub(crate) struct TaskParts {
-    pub(crate) subtask: Subtask,
-    pub(crate) mechanism: Mechanism,
-    pub(crate) acknowledge_timeout: Duration,
-    /// Barriers may overtake on its inputs.
-    pub(crate) may_overtake: bool,
-    pub(crate) alignment_timeout: Duration,
-    pub(crate) inputs: usize,
-    pub(crate) source: Option<SourceMachine>,
-    pub(crate) stage: Box<dyn Stage>,
-    pub(crate) sink: Option<SinkMachine>,
-    pub(crate) outlet: Outlet,
 }
 
 /// How many aborted checkpoints a task remembers whose barriers have not come.

@@ -167,6 +167,7 @@ impl World {
             Mechanism::None | Mechanism::Acks => Vec::new(),
             Mechanism::Tracked => self.history.tracked_outcomes(&before),
             Mechanism::FullReplay
+            | Mechanism::MiniBatch
             | Mechanism::Aligned
             | Mechanism::Unaligned
             | Mechanism::AlignedTimeout => self.history.aligned_outcomes(&before),
@@ -325,6 +326,7 @@ impl History {
                 Mechanism::None | Mechanism::Acks => true,
                 Mechanism::Tracked => false,
                 Mechanism::FullReplay
+                | Mechanism::MiniBatch
                 | Mechanism::Aligned
                 | Mechanism::Unaligned
                 | Mechanism::AlignedTimeout => self.newest() != Some(*id),

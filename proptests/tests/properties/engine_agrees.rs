@@ -116,6 +116,7 @@ fn deliveries(job: &Job) -> BTreeMap<TaskId, Vec<(ChannelIndex, Element)>> {
                     | TaskOutput::Cut(_)
                     | TaskOutput::Overtake(..)
                     | TaskOutput::Hurry(..)
+                    | TaskOutput::Save(_)
                     | TaskOutput::WaitUntil(_) => {}
                 }
             }
@@ -184,6 +185,7 @@ impl Fed {
                 | TaskOutput::Cut(_)
                 | TaskOutput::Overtake(..)
                 | TaskOutput::Hurry(..)
+                | TaskOutput::Save(_)
                 | TaskOutput::WaitUntil(_)
                 | TaskOutput::Report(_)
                 | TaskOutput::Store(_)

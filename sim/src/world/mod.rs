@@ -13,6 +13,7 @@ mod crash;
 mod in_flight;
 mod lineage;
 mod outputs;
+mod saved;
 mod steps;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -48,6 +49,7 @@ use crate::store::Store;
 use in_flight::Shadow;
 pub use lineage::Applied;
 pub(crate) use lineage::{cell_hash, hash_bytes, mix};
+use saved::Saved;
 
 /// What all copies of a world share.
 pub struct Plan {
@@ -80,6 +82,8 @@ pub struct World {
     control: Control,
     store: Store,
     external: External,
+    /// Keyed state, where it lives outside of the tasks.
+    saved: Saved,
     interposer: Interposer,
     /// What each snapshot held of whom, by the key of the task's part.
     shadows: BTreeMap<StoreKey, Shadow>,
@@ -212,6 +216,7 @@ impl World {
             },
             store: Store::default(),
             external,
+            saved: Saved::new(plan.job.config().state),
             interposer: Interposer::new(plan.variant),
             shadows: BTreeMap::new(),
             logged: BTreeMap::new(),

@@ -249,6 +249,15 @@ impl World {
                 return self.report_failure(id, attempt, TaskError::Restore(error.to_string()));
             }
         };
+        let is_external = plan.job.config().state.is_external();
+        let saved = is_external.then(|| {
+            let checkpoint = restored.map(|(checkpoint, _)| checkpoint);
+            self.saved.open(id, attempt, checkpoint)
+        });
+        if let Some(saved) = &saved {
+            let restored = task.restore_saved(&saved.operators);
+            restored.expect("the store of the state gives what the task has saved");
+        }
         let restored = restored.map(|(checkpoint, key)| {
             let digest = digest(&task.capture(checkpoint).to_state());
             let shadow = self.shadows.get(&key).cloned().unwrap_or_default();
@@ -256,6 +265,9 @@ impl World {
             slot.applied = shadow.applied;
             (checkpoint, digest)
         });
+        if let (Some(saved), Some(slot)) = (saved, self.slot_mut(id, attempt)) {
+            slot.applied = saved.applied;
+        }
         self.record(TraceEvent::Started { task: id, attempt, restored });
         let slot = self.slot_mut(id, attempt).expect("it was there a moment ago");
         slot.life = Life::Live(Box::new(task));

@@ -3,14 +3,14 @@
 mod trial;
 
 use clap::Args;
-use cofferdam::guarantee::{Claim, Level};
+use cofferdam::guarantee::{Claim, Level, StateHome};
 use cofferdam::job::InferredClaim;
 use serde::Serialize;
 
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::mode::{Mode, ModeArgs, sample};
 use crate::cli::output::{Console, Paint, Painted, Table};
-use crate::cli::values::{find_job, positive, seed};
+use crate::cli::values::{find_job, positive, seed, word};
 use crate::jobs::{self, BuiltinJob, Parameters};
 
 use trial::{Trial, conclude, try_all};
@@ -25,6 +25,10 @@ pub(crate) struct AnalyzeArgs {
     /// promises, or why it can not be
     #[arg(long, conflicts_with_all = ["guarantee", "mechanism", "sink"])]
     matrix: bool,
+    /// Where keyed state lives: in the tasks, or in a store of its own that no failure rolls back,
+    /// or that rolls back with the checkpoint
+    #[arg(long, value_parser = word::<StateHome>(), default_value = "heap")]
+    state: StateHome,
     /// Put each claim to the test over so many seeds, and look for a counter-example to the next
     /// stronger one
     #[arg(long, value_name = "N", value_parser = positive)]
@@ -76,7 +80,7 @@ pub(crate) fn analyze(args: &AnalyzeArgs, console: &Console) -> Result<Exit, Fai
         None => matrix(jobs::all(), args),
     };
     if let Some(seeds) = args.seeds {
-        try_all(&mut rows, seeds, console)?;
+        try_all(&mut rows, args.state, seeds, console)?;
     }
     match (console.is_json(), args.matrix) {
         (true, _) => {
@@ -182,7 +186,8 @@ impl ClaimRow {
     }
 
     fn of(job: &'static dyn BuiltinJob, mode: Mode, args: &AnalyzeArgs) -> Result<Self, Failure> {
-        let setup = mode.setup(args.mode.parallelism, Parameters::of(job));
+        let mut setup = mode.setup(args.mode.parallelism, Parameters::of(job));
+        setup.config.state = args.state;
         let inferred = sample(job, &setup, args.seed)?.claim();
         let claim = Some(inferred.claim());
         let InferredClaim { sinks, because, .. } = inferred;
