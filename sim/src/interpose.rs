@@ -6,13 +6,14 @@ use std::fmt;
 
 use cofferdam::element::{Anchor, Element, Root};
 use cofferdam::id::{AttemptId, ChannelIndex, CheckpointId, SplitId, TaskId};
-use cofferdam::message::ToPeer;
+use cofferdam::message::{FromTask, ToPeer, ToTask};
 use cofferdam::operator::sink::{SinkReply, SinkRequest};
+use cofferdam::operator::source::ReadRequest;
 use cofferdam::state::snapshot::{InFlight, SourceState, TaskSnapshot};
 use cofferdam::storage::{
     StateHandle, StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue,
 };
-use cofferdam::task::{Task, TaskOutput};
+use cofferdam::task::{Phase, SavedState, Task, TaskOutput};
 use smallvec::{SmallVec, smallvec};
 
 /// A broken variant.
@@ -70,11 +71,31 @@ pub enum Variant {
     OutputNotInFlight,
     /// A barrier that overtakes is handed in after the next record.
     RecordBeforeBarrier,
+    /// The first barrier of a checkpoint stands for those of all inputs: the snapshot is taken and
+    /// the barrier goes on before the others have come.
+    BarrierForAll,
+    /// A source stores the position behind what it hands out after the barrier.
+    PositionAheadOfBarrier,
+    /// A source stores the position before what it has handed out last.
+    PositionBeforeLastRead,
+    /// A source that has come to its end takes no part in checkpoints.
+    EndedSourceSilent,
+    /// The first source of each attempt neither begins nor declines its first checkpoint.
+    FirstTriggerUnanswered,
+    /// A source heeds a trigger only after its next record.
+    TriggerAwaitsRecord,
+    /// A source heeds no trigger as long as it has records to hand out.
+    TriggerAwaitsEnd,
+    /// The last batch in flight on each channel is not stored: its recording has ended too early.
+    InFlightCutShort,
+    /// What is beside a value in a store of keyed state is not the checkpoint that it follows, but a
+    /// number that each attempt begins anew.
+    StateNumberedAnew,
 }
 
 impl Variant {
     /// Every variant.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 33] = [
         Self::BarrierNotAligned,
         Self::CommitAtSnapshot,
         Self::AcknowledgeBeforeStored,
@@ -99,6 +120,15 @@ impl Variant {
         Self::InFlightBehindBarrier,
         Self::OutputNotInFlight,
         Self::RecordBeforeBarrier,
+        Self::BarrierForAll,
+        Self::PositionAheadOfBarrier,
+        Self::PositionBeforeLastRead,
+        Self::EndedSourceSilent,
+        Self::FirstTriggerUnanswered,
+        Self::TriggerAwaitsRecord,
+        Self::TriggerAwaitsEnd,
+        Self::InFlightCutShort,
+        Self::StateNumberedAnew,
     ];
 }
 
@@ -116,6 +146,9 @@ impl Variant {
             Self::InFlightLeftOut => snapshot.in_flight = InFlight::default(),
             Self::FirstInputInFlight => inputs.retain(|channel, _| channel.get() == 0),
             Self::InFlightTwice => in_flight.for_each(|batches| batches.extend_from_within(..)),
+            Self::InFlightCutShort => in_flight.for_each(|batches| {
+                batches.pop();
+            }),
             Self::InFlightDisordered => in_flight.for_each(|batches| batches.reverse()),
             Self::BarrierNotAligned
             | Self::CommitAtSnapshot
@@ -133,7 +166,15 @@ impl Variant {
             | Self::DoubledWordEndsTree
             | Self::InFlightBehindBarrier
             | Self::OutputNotInFlight
-            | Self::RecordBeforeBarrier => {}
+            | Self::RecordBeforeBarrier
+            | Self::BarrierForAll
+            | Self::PositionAheadOfBarrier
+            | Self::PositionBeforeLastRead
+            | Self::EndedSourceSilent
+            | Self::FirstTriggerUnanswered
+            | Self::TriggerAwaitsRecord
+            | Self::TriggerAwaitsEnd
+            | Self::StateNumberedAnew => {}
         }
     }
 }
@@ -165,6 +206,15 @@ impl fmt::Display for Variant {
             Self::InFlightBehindBarrier => "in-flight-behind-barrier",
             Self::OutputNotInFlight => "output-not-in-flight",
             Self::RecordBeforeBarrier => "record-before-barrier",
+            Self::BarrierForAll => "barrier-for-all",
+            Self::PositionAheadOfBarrier => "position-ahead-of-barrier",
+            Self::PositionBeforeLastRead => "position-before-last-read",
+            Self::EndedSourceSilent => "ended-source-silent",
+            Self::FirstTriggerUnanswered => "first-trigger-unanswered",
+            Self::TriggerAwaitsRecord => "trigger-awaits-record",
+            Self::TriggerAwaitsEnd => "trigger-awaits-end",
+            Self::InFlightCutShort => "in-flight-cut-short",
+            Self::StateNumberedAnew => "state-numbered-anew",
         })
     }
 }
@@ -182,6 +232,16 @@ pub struct Interposer {
     cursors: BTreeMap<(TaskId, SplitId), Vec<u8>>,
     /// Each source's positions at its last checkpoint, for the variant that stores those.
     positions: BTreeMap<TaskId, SourceState>,
+    /// The last barrier of each task that stood for all of its inputs.
+    stood_for_all: BTreeMap<(TaskId, AttemptId), CheckpointId>,
+    /// Where each split was asked to be read at last, and before that.
+    reads: BTreeMap<(TaskId, AttemptId, SplitId), (Vec<u8>, Option<Vec<u8>>)>,
+    /// A source's snapshot that waits for the next read.
+    snapshots: BTreeMap<(TaskId, AttemptId), (StoreKey, Box<TaskSnapshot>)>,
+    /// The triggers that a source has not heard of yet.
+    triggers: BTreeMap<(TaskId, AttemptId), Vec<ToTask>>,
+    /// How often each task has saved its state.
+    saves: BTreeMap<(TaskId, AttemptId), u64>,
 }
 
 /// The barriers that a task's channels have brought, for the variant that holds the first one back.
@@ -238,6 +298,21 @@ impl Interposer {
                 ),
                 output,
             ) => smallvec![Passed::Out(self.acknowledging(task, output))],
+            (
+                Some(Variant::PositionAheadOfBarrier | Variant::PositionBeforeLastRead),
+                TaskOutput::Read(request),
+            ) => self.reading(task, request),
+            (Some(Variant::PositionAheadOfBarrier), TaskOutput::Report(FromTask::EndOfData)) => {
+                let put = self.snapshots.remove(&of(task)).map(put_snapshot);
+                let report = Passed::Out(TaskOutput::Report(FromTask::EndOfData));
+                put.into_iter().chain([report]).collect()
+            }
+            (Some(Variant::StateNumberedAnew), TaskOutput::Save(state)) => {
+                let saves = self.saves.entry(of(task)).or_default();
+                *saves += 1;
+                let follows = Some(CheckpointId::new(*saves));
+                smallvec![Passed::Out(TaskOutput::Save(SavedState { follows, ..state }))]
+            }
             (Some(Variant::CommitAtSnapshot), TaskOutput::Sink(SinkRequest::Prepare(pending))) => {
                 smallvec![
                     Passed::Out(TaskOutput::Sink(SinkRequest::Prepare(pending))),
@@ -273,7 +348,12 @@ impl Interposer {
                 }),
             ) => {
                 variant.change(&mut snapshot);
-                self.displace(variant, &mut snapshot);
+                self.displace(variant, task, &mut snapshot);
+                let waits = variant == Variant::PositionAheadOfBarrier && !snapshot.finished;
+                if waits && snapshot.source.is_some() {
+                    let earlier = self.snapshots.insert(of(task), (key, snapshot));
+                    return earlier.map(put_snapshot).into_iter().collect();
+                }
                 let value = StoreValue::State(snapshot);
                 smallvec![Passed::Out(TaskOutput::Store(StoreRequest::Put { key, value }))]
             }
@@ -330,8 +410,16 @@ impl Interposer {
     }
 
     /// Puts other positions into a source's snapshot, if the variant does.
-    fn displace(&mut self, variant: Variant, snapshot: &mut TaskSnapshot) {
+    fn displace(&mut self, variant: Variant, task: &Task, snapshot: &mut TaskSnapshot) {
         let Some(source) = &mut snapshot.source else { return };
+        if variant == Variant::PositionBeforeLastRead {
+            for split in &mut source.splits {
+                let read = self.reads.get(&(task.id(), task.attempt(), split.split));
+                if let Some((_, Some(before))) = read {
+                    split.cursor.clone_from(before);
+                }
+            }
+        }
         if variant == Variant::PositionsLeftOut {
             *source = SourceState::default();
         }
@@ -341,6 +429,57 @@ impl Interposer {
                 *source = before;
             }
         }
+    }
+
+    /// A source is to be read again: what it was asked before is handed out. A snapshot that has
+    /// waited for that gets the position behind it.
+    fn reading(&mut self, task: &Task, request: ReadRequest) -> SmallVec<[Passed; 1]> {
+        let (id, attempt) = of(task);
+        let read = self.reads.entry((id, attempt, request.split)).or_default();
+        let before = std::mem::replace(&mut read.0, request.cursor.clone());
+        read.1 = Some(before).filter(|before| !before.is_empty());
+        let waiting = self.snapshots.remove(&(id, attempt)).map(|(key, mut snapshot)| {
+            let splits = snapshot.source.iter_mut().flat_map(|source| &mut source.splits);
+            for split in splits.filter(|split| split.split == request.split) {
+                split.cursor.clone_from(&request.cursor);
+            }
+            put_snapshot((key, snapshot))
+        });
+        [Passed::Out(TaskOutput::Read(request))].into_iter().chain(waiting).collect()
+    }
+
+    /// What a task hears of a message of the coordinator, for now.
+    pub fn notice(&mut self, task: &Task, message: ToTask) -> Option<ToTask> {
+        let ToTask::Trigger { .. } = message else { return Some(message) };
+        let has_records = task.phase() == Phase::AwaitingRecords;
+        let waits = match self.variant {
+            Some(Variant::EndedSourceSilent) => return Some(message).filter(|_| has_records),
+            Some(Variant::FirstTriggerUnanswered) => {
+                let is_first =
+                    task.id() == TaskId::new(0) && !self.triggers.contains_key(&of(task));
+                self.triggers.entry(of(task)).or_default();
+                return Some(message).filter(|_| !is_first);
+            }
+            Some(Variant::TriggerAwaitsRecord) => true,
+            Some(Variant::TriggerAwaitsEnd) => has_records,
+            Some(_) | None => false,
+        };
+        if !waits {
+            return Some(message);
+        }
+        self.triggers.entry(of(task)).or_default().push(message);
+        None
+    }
+
+    /// The messages that a source hears of now that it has been read, with records or without.
+    pub fn noticed(&mut self, task: TaskId, attempt: AttemptId, records: bool) -> Vec<ToTask> {
+        let awaited = match self.variant {
+            Some(Variant::TriggerAwaitsRecord) => records,
+            Some(Variant::TriggerAwaitsEnd) => !records,
+            Some(_) | None => return Vec::new(),
+        };
+        let triggers = self.triggers.get_mut(&(task, attempt)).filter(|_| awaited);
+        triggers.map(std::mem::take).unwrap_or_default()
     }
 
     /// What a task hears that was told something.
@@ -369,6 +508,15 @@ impl Interposer {
         let first = ChannelIndex::new(0);
         let Element::Barrier(barrier) = element else { return smallvec![(channel, element)] };
         let checkpoint = barrier.checkpoint;
+        if self.is(Variant::BarrierForAll) {
+            let newest = self.stood_for_all.get(&(task, attempt)).copied();
+            if newest.is_some_and(|newest| checkpoint <= newest) {
+                return SmallVec::new();
+            }
+            self.stood_for_all.insert((task, attempt), checkpoint);
+            let inputs = (0..channels as u32).map(ChannelIndex::new);
+            return inputs.map(|input| (input, Element::Barrier(barrier))).collect();
+        }
         if !self.is(Variant::BarrierNotAligned) || channels < 2 {
             return smallvec![(channel, element)];
         }
@@ -392,4 +540,14 @@ impl Interposer {
         }
         deliveries
     }
+}
+
+/// Which task of which attempt.
+fn of(task: &Task) -> (TaskId, AttemptId) {
+    (task.id(), task.attempt())
+}
+
+fn put_snapshot((key, snapshot): (StoreKey, Box<TaskSnapshot>)) -> Passed {
+    let value = StoreValue::State(snapshot);
+    Passed::Out(TaskOutput::Store(StoreRequest::Put { key, value }))
 }

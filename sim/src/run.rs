@@ -319,6 +319,7 @@ impl Run {
                 .all(|(_, traits)| traits.idempotent),
             is_finished: world.ending() == Some(&Ending::Finished),
             faults_stop: world.faults_stop(),
+            trigger_delay_max: world.trigger_delay_max(),
             failure,
             state: StateFacts {
                 incarnations: &incarnations,

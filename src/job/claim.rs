@@ -539,6 +539,43 @@ mod tests {
         assert!(behind.because.iter().any(|reason| reason.contains("'first' is idempotent, but")));
     }
 
+    fn counted_in(state: StateHome, mechanism: Mechanism) -> InferredClaim {
+        let builder = JobBuilder::new("job", 2);
+        counted(builder.source("numbers", VecSource::new(vec![1_u64, 2, 3])));
+        let config = JobConfig { mechanism, state, ..JobConfig::default() };
+        builder.build(config).unwrap().claim()
+    }
+
+    #[test]
+    fn state_outside_is_the_weakest_link_unless_it_rolls_back() {
+        let outside = counted_in(StateHome::External, Mechanism::Aligned);
+        assert_eq!((outside.state, outside.sinks[0].level), (AT_LEAST, Some(AT_LEAST)));
+        assert!(outside.because[0].contains("external"), "{:?}", outside.because);
+        let rolled_back = counted_in(StateHome::ExternalTransactional, Mechanism::Aligned);
+        assert_eq!((rolled_back.state, rolled_back.sinks[0].level), (EXACTLY, Some(EXACTLY)));
+    }
+
+    #[test]
+    fn state_that_each_batch_begins_without_loses_records_and_rows_keep_theirs() {
+        let batches = counted_in(StateHome::Heap, Mechanism::MiniBatch);
+        let expected = (Level::AtMostOnce, Some(AT_LEAST));
+        assert_eq!((batches.state, batches.sinks[0].level), expected);
+        let full = counted_in(StateHome::Heap, Mechanism::FullReplay);
+        assert_eq!((full.state, full.sinks[0].level), (EXACTLY, Some(EXACTLY)));
+    }
+
+    #[test]
+    fn state_outside_is_refused_where_no_checkpoint_keeps_it_in_step() {
+        for mechanism in [Mechanism::None, Mechanism::Acks, Mechanism::MiniBatch] {
+            let builder = JobBuilder::new("job", 1);
+            builder.source("numbers", VecSource::new(vec![1_u64])).sink("out", Collect::default());
+            let config =
+                JobConfig { mechanism, state: StateHome::External, ..JobConfig::default() };
+            let error = builder.build(config).err().unwrap().to_string();
+            assert!(error.contains("external") && error.contains(mechanism.word()), "{error}");
+        }
+    }
+
     #[test]
     fn an_operator_that_varies_is_named_and_spoils_a_table_of_rows() {
         let drawn = claim(Mechanism::Aligned, 2, |numbers| {

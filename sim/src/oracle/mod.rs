@@ -19,6 +19,7 @@ mod c10_state;
 mod c13_two_phase;
 mod c13_write_ahead;
 mod c14_liveness;
+mod c14_prompt;
 mod completions;
 mod delivery;
 mod durable_before_ack;
@@ -28,6 +29,7 @@ mod testing;
 mod values;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use cofferdam::guarantee::{Level, Mechanism, SinkContract};
 use cofferdam::id::{AttemptId, TaskId};
@@ -57,6 +59,7 @@ pub const ORACLES: &[Oracle] = &[
     c13_two_phase::ORACLE,
     c13_write_ahead::ORACLE,
     c14_liveness::ORACLE,
+    c14_prompt::ORACLE,
     c10_state::ORACLE,
     c10_output::ORACLE,
     values::ORACLE,
@@ -84,6 +87,8 @@ pub struct Facts<'a> {
     pub is_finished: bool,
     /// When faults stopped; nothing was broken on purpose from then on.
     pub faults_stop: Instant,
+    /// How long the coordinator's trigger is under way to a source at the most.
+    pub trigger_delay_max: Duration,
     /// Why the job gave up, if it did.
     pub failure: Option<String>,
     /// What is in the state at the end.

@@ -344,9 +344,7 @@ impl World {
         match event {
             Event::Step(task, attempt) => self.step_task(task, attempt),
             Event::Start(task, attempt) => self.start_task(task, attempt),
-            Event::Notice(task, attempt, message) => {
-                self.with_task(task, attempt, |task| task.handle_message(message));
-            }
+            Event::Notice(task, attempt, message) => self.notify(task, attempt, message),
             Event::Told(task, attempt, message) => {
                 let message = self.interposer.told(attempt, message);
                 self.with_task(task, attempt, |task| task.handle_peer(message));
@@ -387,9 +385,15 @@ impl World {
         Instant::from_nanos(self.plan.options.faults_until_us * 1000)
     }
 
+    /// How long a trigger is under way at the most: neither is it lost nor does it wait.
+    pub fn trigger_delay_max(&self) -> Duration {
+        delay_max(self.plan.options.message_delay_us)
+    }
+
     fn delay(&mut self, choice: Choice, subject: u32, most_us: u64) -> Duration {
-        let most_us = most_us.max(1);
-        Duration::from_nanos(1000 + self.decider.mostly_short(choice, subject, most_us * 1000))
+        let most = delay_max(most_us).as_nanos() as u64 - DELAY_MIN_NANOS;
+        let delay = DELAY_MIN_NANOS + self.decider.mostly_short(choice, subject, most);
+        Duration::from_nanos(delay)
     }
 
     fn record(&mut self, event: TraceEvent) {
@@ -420,6 +424,14 @@ impl World {
         }
     }
 }
+
+/// What a delay of at most so many microseconds can come to.
+fn delay_max(most_us: u64) -> Duration {
+    Duration::from_nanos(DELAY_MIN_NANOS + most_us.max(1) * 1000)
+}
+
+/// Nothing takes no time.
+const DELAY_MIN_NANOS: u64 = 1000;
 
 /// More events than any correct run needs whose records have so many effects, on state and sinks.
 pub const fn events_max(effects: u64) -> u64 {

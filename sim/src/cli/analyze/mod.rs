@@ -48,6 +48,8 @@ struct ClaimRow {
     job: &'static str,
     #[serde(flatten)]
     mode: Mode,
+    /// Where keyed state lives.
+    state_home: StateHome,
     /// None if the parts do not go together.
     claim: Option<Claim>,
     sinks: Vec<SinkRow>,
@@ -100,9 +102,9 @@ pub(crate) fn analyze(args: &AnalyzeArgs, console: &Console) -> Result<Exit, Fai
 fn matrix(jobs: &[&'static dyn BuiltinJob], args: &AnalyzeArgs) -> Vec<ClaimRow> {
     let modes = jobs.iter().flat_map(|job| Mode::every().map(|mode| (*job, mode)));
     let row = |(job, mode): (&'static dyn BuiltinJob, Mode)| match mode.refusal() {
-        Some(reason) => ClaimRow::refused(job, mode, reason),
+        Some(reason) => ClaimRow::refused(job, mode, args.state, reason),
         None => ClaimRow::of(job, mode, args)
-            .unwrap_or_else(|failure| ClaimRow::refused(job, mode, failure.text)),
+            .unwrap_or_else(|failure| ClaimRow::refused(job, mode, args.state, failure.text)),
     };
     modes.map(row).collect()
 }
@@ -147,8 +149,9 @@ fn show_matrix(rows: &[ClaimRow], console: &Console) {
 
 fn tell(row: &ClaimRow, console: &Console) {
     let paint = console.paint;
-    let ClaimRow { job, mode, .. } = row;
-    console.say(format!("{}  {mode}", paint.bold(job)));
+    let ClaimRow { job, mode, state_home, .. } = row;
+    let home = if state_home.is_external() { format!(", {state_home}") } else { String::new() };
+    console.say(format!("{}  {mode}{home}", paint.bold(job)));
     let mut table = Table::default();
     let state = painted_level(row.claim.map(|claim| claim.state));
     table.row(paint, [("  state", Paint::plain as Painted), state]);
@@ -194,12 +197,18 @@ impl ClaimRow {
         let sinks =
             sinks.iter().map(|sink| SinkRow { uid: sink.uid.to_string(), level: sink.level });
         let sinks = sinks.collect();
-        Ok(Self { schema: None, job: job.name(), mode, claim, sinks, because, trial: None })
+        let (job, state_home) = (job.name(), args.state);
+        Ok(Self { schema: None, job, mode, state_home, claim, sinks, because, trial: None })
     }
 
-    fn refused(job: &'static dyn BuiltinJob, mode: Mode, reason: String) -> Self {
+    fn refused(
+        job: &'static dyn BuiltinJob,
+        mode: Mode,
+        state_home: StateHome,
+        reason: String,
+    ) -> Self {
         let (job, because, sinks) = (job.name(), vec![reason], Vec::new());
-        Self { schema: None, job, mode, claim: None, sinks, because, trial: None }
+        Self { schema: None, job, mode, state_home, claim: None, sinks, because, trial: None }
     }
 }
 
