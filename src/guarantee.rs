@@ -80,8 +80,8 @@ words!(
         Tracked = "tracked",
         /// No checkpoints; a source keeps what it has read until every task has acknowledged it.
         Acks = "acks",
-        /// Everything begins again at the first positions, with empty state. The one checkpoint that
-        /// is taken covers the end of all input.
+        /// Everything begins again at the first positions, with empty state. The one checkpoint
+        /// that is taken covers the end of all input.
         FullReplay = "full-replay",
         /// As aligned, and keyed state dies at each barrier: the records between two are a batch of
         /// their own.

@@ -402,7 +402,7 @@ fn full_replay_begins_at_the_start_after_a_failure_and_the_end_is_recorded() {
 fn state_that_lives_outside_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let builder = JobBuilder::new("outside", 1);
-    builder.source("numbers", Numbers::up_to(1)).discard("nowhere");
+    builder.source("numbers", Numbers::up_to(1)).sink("out", Collect::default());
     let config = JobConfig { state: StateHome::External, ..often() };
     let error = run_in(folder.path(), &builder.build(config).unwrap()).unwrap_err().to_string();
     assert!(error.contains("can only be simulated"), "{error}");

@@ -88,7 +88,7 @@ pub enum Variant {
     TriggerAwaitsEnd,
     /// The last batch in flight on each channel is not stored: its recording has ended too early.
     InFlightCutShort,
-    /// What is beside a value in a store of keyed state is not the checkpoint that it follows, but a
+    /// Beside a value in a store of keyed state stands not the checkpoint that it follows, but a
     /// number that each attempt begins anew.
     StateNumberedAnew,
 }
@@ -234,8 +234,8 @@ pub struct Interposer {
     positions: BTreeMap<TaskId, SourceState>,
     /// The last barrier of each task that stood for all of its inputs.
     stood_for_all: BTreeMap<(TaskId, AttemptId), CheckpointId>,
-    /// Where each split was asked to be read at last, and before that.
-    reads: BTreeMap<(TaskId, AttemptId, SplitId), (Vec<u8>, Option<Vec<u8>>)>,
+    /// Where each split was asked to be read.
+    reads: BTreeMap<(TaskId, AttemptId, SplitId), Reads>,
     /// A source's snapshot that waits for the next read.
     snapshots: BTreeMap<(TaskId, AttemptId), (StoreKey, Box<TaskSnapshot>)>,
     /// The triggers that a source has not heard of yet.
@@ -257,6 +257,13 @@ struct Alignment {
 struct OpenTree {
     edges: u64,
     heard: BTreeSet<u64>,
+}
+
+/// Where a split was asked to be read.
+#[derive(Clone, Debug, Default)]
+struct Reads {
+    last: Vec<u8>,
+    before: Vec<u8>,
 }
 
 /// What passes a task's boundary in place of one output.
@@ -303,15 +310,11 @@ impl Interposer {
                 TaskOutput::Read(request),
             ) => self.reading(task, request),
             (Some(Variant::PositionAheadOfBarrier), TaskOutput::Report(FromTask::EndOfData)) => {
-                let put = self.snapshots.remove(&of(task)).map(put_snapshot);
                 let report = Passed::Out(TaskOutput::Report(FromTask::EndOfData));
-                put.into_iter().chain([report]).collect()
+                self.waiting_snapshot(task).into_iter().chain([report]).collect()
             }
             (Some(Variant::StateNumberedAnew), TaskOutput::Save(state)) => {
-                let saves = self.saves.entry(of(task)).or_default();
-                *saves += 1;
-                let follows = Some(CheckpointId::new(*saves));
-                smallvec![Passed::Out(TaskOutput::Save(SavedState { follows, ..state }))]
+                smallvec![self.numbered_anew(task, state)]
             }
             (Some(Variant::CommitAtSnapshot), TaskOutput::Sink(SinkRequest::Prepare(pending))) => {
                 smallvec![
@@ -349,13 +352,7 @@ impl Interposer {
             ) => {
                 variant.change(&mut snapshot);
                 self.displace(variant, task, &mut snapshot);
-                let waits = variant == Variant::PositionAheadOfBarrier && !snapshot.finished;
-                if waits && snapshot.source.is_some() {
-                    let earlier = self.snapshots.insert(of(task), (key, snapshot));
-                    return earlier.map(put_snapshot).into_iter().collect();
-                }
-                let value = StoreValue::State(snapshot);
-                smallvec![Passed::Out(TaskOutput::Store(StoreRequest::Put { key, value }))]
+                self.put(variant, task, key, snapshot).into_iter().collect()
             }
             (_, output) => smallvec![Passed::Out(output)],
         }
@@ -414,8 +411,9 @@ impl Interposer {
         let Some(source) = &mut snapshot.source else { return };
         if variant == Variant::PositionBeforeLastRead {
             for split in &mut source.splits {
-                let read = self.reads.get(&(task.id(), task.attempt(), split.split));
-                if let Some((_, Some(before))) = read {
+                let reads = self.reads.get(&(task.id(), task.attempt(), split.split));
+                // The first read of an attempt has none before it.
+                if let Some(Reads { before, .. }) = reads.filter(|read| !read.before.is_empty()) {
                     split.cursor.clone_from(before);
                 }
             }
@@ -431,13 +429,38 @@ impl Interposer {
         }
     }
 
+    /// A snapshot on its way to the store; one that has to wait lets an earlier one go.
+    fn put(
+        &mut self,
+        variant: Variant,
+        task: &Task,
+        key: StoreKey,
+        snapshot: Box<TaskSnapshot>,
+    ) -> Option<Passed> {
+        let waits = variant == Variant::PositionAheadOfBarrier && !snapshot.finished;
+        if waits && snapshot.source.is_some() {
+            return self.snapshots.insert(of(task), (key, snapshot)).map(put_snapshot);
+        }
+        Some(put_snapshot((key, snapshot)))
+    }
+
+    fn waiting_snapshot(&mut self, task: &Task) -> Option<Passed> {
+        self.snapshots.remove(&of(task)).map(put_snapshot)
+    }
+
+    fn numbered_anew(&mut self, task: &Task, state: SavedState) -> Passed {
+        let saves = self.saves.entry(of(task)).or_default();
+        *saves += 1;
+        let follows = Some(CheckpointId::new(*saves));
+        Passed::Out(TaskOutput::Save(SavedState { follows, ..state }))
+    }
+
     /// A source is to be read again: what it was asked before is handed out. A snapshot that has
     /// waited for that gets the position behind it.
     fn reading(&mut self, task: &Task, request: ReadRequest) -> SmallVec<[Passed; 1]> {
         let (id, attempt) = of(task);
-        let read = self.reads.entry((id, attempt, request.split)).or_default();
-        let before = std::mem::replace(&mut read.0, request.cursor.clone());
-        read.1 = Some(before).filter(|before| !before.is_empty());
+        let reads = self.reads.entry((id, attempt, request.split)).or_default();
+        reads.before = std::mem::replace(&mut reads.last, request.cursor.clone());
         let waiting = self.snapshots.remove(&(id, attempt)).map(|(key, mut snapshot)| {
             let splits = snapshot.source.iter_mut().flat_map(|source| &mut source.splits);
             for split in splits.filter(|split| split.split == request.split) {

@@ -401,7 +401,10 @@ fn sink_level(
         SinkContract::Plain if arrival == Arrival::OnceOrNot => {
             (Some(Level::AtMostOnce), "is plain, and nothing is written twice without replay")
         }
-        SinkContract::Plain | SinkContract::Idempotent | SinkContract::WriteAhead
+        SinkContract::Plain
+        | SinkContract::Idempotent
+        | SinkContract::WriteAhead
+        | SinkContract::TwoPhase
             if arrival == Arrival::Withheld =>
         {
             (Some(Level::None), "shows what an operator before it gives, and no more")
@@ -447,11 +450,7 @@ fn sink_level(
                 "is two-phase: it shows the rows of each record once, with what the state of one \
                  batch made of it",
             ),
-            Arrival::Withheld => (
-                Some(Level::None),
-                "is two-phase, and shows what an operator before it gives, and no more",
-            ),
-            Arrival::Unrestored | Arrival::Forgetful => {
+            Arrival::Unrestored | Arrival::Forgetful | Arrival::Withheld => {
                 (Some(Level::None), "is two-phase, and without checkpoints nothing commits")
             }
             Arrival::OnceOrNot | Arrival::Exact => (

@@ -1,11 +1,12 @@
-//! Keyed state that lives outside of its task: the task works on a copy in memory, and has the store
-//! of the state hold each change before anything that came of it leaves. No snapshot holds it.
+//! Keyed state that lives outside of its task: the task works on a copy in memory, and has the
+//! store of the state hold each change before anything that came of it leaves. No snapshot holds
+//! it.
 //!
-//! It does not know what the store does when a failure takes the task back to a checkpoint. One that
-//! keeps only the newest value goes on from there, ahead of the positions of the sources. One that
-//! keeps beside each value the checkpoint that it follows can take back what follows the restored
-//! one; checkpoints are numbered by the coordinator, so a later attempt reads the numbers as they
-//! were meant.
+//! It does not know what the store does when a failure takes the task back to a checkpoint. One
+//! that keeps only the newest value goes on from there, ahead of the positions of the sources. One
+//! that keeps beside each value the checkpoint that it follows can take back what follows the
+//! restored one; checkpoints are numbered by the coordinator, so a later attempt reads the numbers
+//! as they were meant.
 
 use super::{Task, TaskOutput};
 use crate::id::CheckpointId;

@@ -1,5 +1,5 @@
-//! C14, a checkpoint begins in time: a source cuts as soon as it hears of it, whether it has records
-//! or waits for some, so no later than a trigger may take.
+//! C14, a checkpoint begins in time: a source cuts as soon as it hears of it, whether it has
+//! records or waits for some, so no later than a trigger may take.
 //!
 //! The false alarms it avoids: a checkpoint that is triggered again under the same number begins
 //! anew; tasks behind sources cut when their barriers come, which may take any time.

@@ -1,7 +1,7 @@
-//! The store of keyed state that lives outside of the tasks, as a model: what it holds outlives every
-//! crash. One that is transactional keeps beside each value the checkpoint that it follows, and
-//! earlier values with theirs, and takes back what follows the checkpoint that a task is restored
-//! from; the other keeps the newest value and rolls nothing back.
+//! The store of keyed state that lives outside of the tasks, as a model: what it holds outlives
+//! every crash. One that is transactional keeps beside each value the checkpoint that it follows,
+//! and earlier values with theirs, and takes back what follows the checkpoint that a task is
+//! restored from; the other keeps the newest value and rolls nothing back.
 
 use std::collections::BTreeMap;
 
