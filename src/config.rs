@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use crate::guarantee::Mechanism;
+use crate::guarantee::{Mechanism, StateHome};
 
 /// How and when checkpoints are taken and what happens after a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobConfig {
     /// How the guarantee is reached.
     pub mechanism: Mechanism,
+    /// Where keyed state lives.
+    pub state: StateHome,
     /// The time between two triggers; raised to `checkpoint_pause_min` if that is longer (rule 44).
     pub checkpoint_interval: Duration,
     /// The least time between the completion of one checkpoint and the trigger of the next.
@@ -61,6 +63,7 @@ impl Default for JobConfig {
     fn default() -> Self {
         Self {
             mechanism: Mechanism::Aligned,
+            state: StateHome::Heap,
             checkpoint_interval: Duration::from_secs(1),
             checkpoint_pause_min: Duration::ZERO,
             checkpoint_timeout: Duration::from_secs(600),

@@ -11,7 +11,7 @@ use crate::message::{FromTask, ToPeer, ToTask};
 use crate::operator::sink::SinkRequest;
 use crate::operator::source::ReadRequest;
 use crate::storage::{CheckpointMetadata, StoreRequest};
-use crate::task::{Task, TaskOutput};
+use crate::task::{SavedState, Task, TaskOutput};
 use crate::time::Instant;
 
 /// Carries out what one task asks for: a method for each [`TaskOutput`].
@@ -41,6 +41,8 @@ pub trait TaskDriver {
     fn report(&mut self, message: FromTask);
     /// See [`TaskOutput::Store`].
     fn store(&mut self, request: StoreRequest);
+    /// See [`TaskOutput::Save`].
+    fn save(&mut self, state: SavedState);
     /// See [`TaskOutput::Read`].
     fn read(&mut self, request: ReadRequest);
     /// See [`TaskOutput::Sink`].
@@ -77,6 +79,7 @@ pub fn drain(task: &mut Task, driver: &mut impl TaskDriver) {
             TaskOutput::Unblock(channel) => driver.unblock(channel),
             TaskOutput::Report(message) => driver.report(message),
             TaskOutput::Store(request) => driver.store(request),
+            TaskOutput::Save(state) => driver.save(state),
             TaskOutput::Read(request) => driver.read(request),
             TaskOutput::Sink(request) => driver.sink(request),
             TaskOutput::Tell(to, message) => driver.tell(to, message),

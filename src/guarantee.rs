@@ -80,6 +80,12 @@ words!(
         Tracked = "tracked",
         /// No checkpoints; a source keeps what it has read until every task has acknowledged it.
         Acks = "acks",
+        /// Everything begins again at the first positions, with empty state. The one checkpoint
+        /// that is taken covers the end of all input.
+        FullReplay = "full-replay",
+        /// As aligned, and keyed state dies at each barrier: the records between two are a batch of
+        /// their own.
+        MiniBatch = "mini-batch",
         /// A channel whose barrier has come is blocked until all barriers have come.
         Aligned = "aligned",
         /// Barriers overtake the data before them, which becomes part of the snapshot.
@@ -89,6 +95,19 @@ words!(
         /// No barriers: each task writes its state, its positions and what it has produced in one
         /// transaction, before it sends anything.
         Transactional = "transactional",
+    }
+);
+
+words!(
+    /// Where keyed state lives.
+    StateHome, "state" {
+        /// In the task's memory; checkpoints hold it.
+        Heap = "heap",
+        /// In a store of its own, which each record changes at once and no failure rolls back.
+        External = "external",
+        /// As external; beside each value stands the checkpoint that it follows, and a restore
+        /// takes back what follows its own.
+        ExternalTransactional = "external-transactional",
     }
 );
 
@@ -157,7 +176,9 @@ impl Mechanism {
     pub const fn guarantee(self) -> Guarantee {
         match self {
             Self::None => Guarantee::AtMostOnce,
-            Self::Tracked | Self::Acks => Guarantee::AtLeastOnce,
+            Self::Tracked | Self::Acks | Self::FullReplay | Self::MiniBatch => {
+                Guarantee::AtLeastOnce
+            }
             Self::Aligned | Self::Unaligned | Self::AlignedTimeout | Self::Transactional => {
                 Guarantee::ExactlyOnce
             }
@@ -168,14 +189,55 @@ impl Mechanism {
     pub const fn takes_checkpoints(self) -> bool {
         match self {
             Self::None | Self::Acks | Self::Transactional => false,
-            Self::Tracked | Self::Aligned | Self::Unaligned | Self::AlignedTimeout => true,
+            Self::Tracked
+            | Self::FullReplay
+            | Self::MiniBatch
+            | Self::Aligned
+            | Self::Unaligned
+            | Self::AlignedTimeout => true,
+        }
+    }
+
+    /// Whether keyed state begins empty behind each barrier, and no snapshot holds it.
+    pub const fn drops_state(self) -> bool {
+        match self {
+            Self::MiniBatch => true,
+            Self::None
+            | Self::Tracked
+            | Self::Acks
+            | Self::FullReplay
+            | Self::Aligned
+            | Self::Unaligned
+            | Self::AlignedTimeout
+            | Self::Transactional => false,
+        }
+    }
+
+    /// Whether the only checkpoint is the one that covers the end of all input.
+    pub const fn awaits_end(self) -> bool {
+        match self {
+            Self::FullReplay => true,
+            Self::None
+            | Self::Tracked
+            | Self::Acks
+            | Self::MiniBatch
+            | Self::Aligned
+            | Self::Unaligned
+            | Self::AlignedTimeout
+            | Self::Transactional => false,
         }
     }
 
     /// Whether snapshots can hold records that were under way.
     pub const fn stores_in_flight(self) -> bool {
         match self {
-            Self::None | Self::Tracked | Self::Acks | Self::Aligned | Self::Transactional => false,
+            Self::None
+            | Self::Tracked
+            | Self::Acks
+            | Self::FullReplay
+            | Self::MiniBatch
+            | Self::Aligned
+            | Self::Transactional => false,
             Self::Unaligned | Self::AlignedTimeout => true,
         }
     }
@@ -186,6 +248,8 @@ impl Mechanism {
             Self::None => false,
             Self::Tracked
             | Self::Acks
+            | Self::FullReplay
+            | Self::MiniBatch
             | Self::Aligned
             | Self::Unaligned
             | Self::AlignedTimeout
@@ -193,15 +257,27 @@ impl Mechanism {
         }
     }
 
-    /// Whether state survives a failure, as of the last checkpoint or the last write of a task.
+    /// Whether a restart goes on from a checkpoint, or from the last writes of the tasks.
     pub const fn restores(self) -> bool {
         match self {
             Self::None | Self::Acks => false,
             Self::Tracked
+            | Self::FullReplay
+            | Self::MiniBatch
             | Self::Aligned
             | Self::Unaligned
             | Self::AlignedTimeout
             | Self::Transactional => true,
+        }
+    }
+}
+
+impl StateHome {
+    /// Whether it is outside of the task, so that checkpoints do not hold it.
+    pub const fn is_external(self) -> bool {
+        match self {
+            Self::Heap => false,
+            Self::External | Self::ExternalTransactional => true,
         }
     }
 }

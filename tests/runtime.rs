@@ -13,7 +13,7 @@ use cofferdam::config::JobConfig;
 use cofferdam::connector::file::{LineSource, PlainFileSink, TransactionalFileSink};
 use cofferdam::connector::memory::{Collect, CollectTransactions, Numbers};
 use cofferdam::coordinator::CoordinatorNote;
-use cofferdam::guarantee::Mechanism;
+use cofferdam::guarantee::{Mechanism, StateHome};
 use cofferdam::job::{Job, JobBuilder};
 use cofferdam::operator::source::{Fetch, Source, SourceError};
 use cofferdam::runtime::{FileStore, Resume, RunError, RunEvent, RunOptions, RunReport, run};
@@ -381,6 +381,31 @@ fn rule_082_acknowledged_records_are_all_there_after_a_restart_and_the_end_is_re
     let again = run_in(folder.path(), &job).unwrap();
     assert_eq!(again.records_in, 0, "the end is recorded");
     assert_eq!(lines_in(&folder.path().join("out")), numbers);
+}
+
+#[test]
+fn full_replay_begins_at_the_start_after_a_failure_and_the_end_is_recorded() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = without_checkpoints(Mechanism::FullReplay, folder.path(), 2, Some(4_000));
+    let report = run_in(folder.path(), &job).unwrap();
+    assert_eq!((report.restarts, report.checkpoints.count), (1, 1));
+    assert!(report.records_in > 13_000, "all is read again: {}", report.records_in);
+    let numbers = lines_in(&folder.path().join("out"));
+    let distinct: std::collections::BTreeSet<_> = numbers.iter().collect();
+    assert_eq!(distinct.len(), 10_000, "a record was lost");
+    let again = run_in(folder.path(), &job).unwrap();
+    assert_eq!(again.records_in, 0, "the end is recorded");
+    assert_eq!(lines_in(&folder.path().join("out")), numbers);
+}
+
+#[test]
+fn state_that_lives_outside_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let builder = JobBuilder::new("outside", 1);
+    builder.source("numbers", Numbers::up_to(1)).sink("out", Collect::default());
+    let config = JobConfig { state: StateHome::External, ..often() };
+    let error = run_in(folder.path(), &builder.build(config).unwrap()).unwrap_err().to_string();
+    assert!(error.contains("can only be simulated"), "{error}");
 }
 
 #[test]

@@ -6,13 +6,14 @@ use std::fmt;
 
 use cofferdam::element::{Anchor, Committables, Element, Root};
 use cofferdam::id::{AttemptId, ChannelIndex, CheckpointId, SplitId, SubtaskIndex, TaskId};
-use cofferdam::message::{ToPeer, ToTask};
+use cofferdam::message::{FromTask, ToPeer, ToTask};
 use cofferdam::operator::sink::{CommitError, Committed, SinkReply, SinkRequest};
+use cofferdam::operator::source::ReadRequest;
 use cofferdam::state::snapshot::{InFlight, PendingTransaction, SourceState, TaskSnapshot};
 use cofferdam::storage::{
     StateHandle, StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue,
 };
-use cofferdam::task::{Phase, Task, TaskOutput};
+use cofferdam::task::{Phase, SavedState, Task, TaskOutput};
 use smallvec::{SmallVec, smallvec};
 
 /// A broken variant.
@@ -104,11 +105,31 @@ pub enum Variant {
     CommittablesMerged,
     /// A committer's snapshots do not hold which writer a transaction is of.
     CommittablesWithoutOrigin,
+    /// The first barrier of a checkpoint stands for those of all inputs: the snapshot is taken and
+    /// the barrier goes on before the others have come.
+    BarrierForAll,
+    /// A source stores the position behind what it hands out after the barrier.
+    PositionAheadOfBarrier,
+    /// A source stores the position before what it has handed out last.
+    PositionBeforeLastRead,
+    /// A source that has come to its end takes no part in checkpoints.
+    EndedSourceSilent,
+    /// The first source of each attempt neither begins nor declines its first checkpoint.
+    FirstTriggerUnanswered,
+    /// A source heeds a trigger only after its next record.
+    TriggerAwaitsRecord,
+    /// A source heeds no trigger as long as it has records to hand out.
+    TriggerAwaitsEnd,
+    /// The last batch in flight on each channel is not stored: its recording has ended too early.
+    InFlightCutShort,
+    /// Beside a value in a store of keyed state stands not the checkpoint that it follows, but a
+    /// number that each attempt begins anew.
+    StateNumberedAnew,
 }
 
 impl Variant {
     /// Every variant.
-    pub const ALL: [Self; 40] = [
+    pub const ALL: [Self; 49] = [
         Self::BarrierNotAligned,
         Self::CommitAtSnapshot,
         Self::AcknowledgeBeforeStored,
@@ -149,6 +170,15 @@ impl Variant {
         Self::LastCommittablesDropped,
         Self::CommittablesMerged,
         Self::CommittablesWithoutOrigin,
+        Self::BarrierForAll,
+        Self::PositionAheadOfBarrier,
+        Self::PositionBeforeLastRead,
+        Self::EndedSourceSilent,
+        Self::FirstTriggerUnanswered,
+        Self::TriggerAwaitsRecord,
+        Self::TriggerAwaitsEnd,
+        Self::InFlightCutShort,
+        Self::StateNumberedAnew,
     ];
 }
 
@@ -172,6 +202,9 @@ impl Variant {
             Self::InFlightLeftOut => snapshot.in_flight = InFlight::default(),
             Self::FirstInputInFlight => inputs.retain(|channel, _| channel.get() == 0),
             Self::InFlightTwice => in_flight.for_each(|batches| batches.extend_from_within(..)),
+            Self::InFlightCutShort => in_flight.for_each(|batches| {
+                batches.pop();
+            }),
             Self::InFlightDisordered => in_flight.for_each(|batches| batches.reverse()),
             Self::BarrierNotAligned
             | Self::CommitAtSnapshot
@@ -203,7 +236,15 @@ impl Variant {
             | Self::TransactionsStale
             | Self::EndIsHighest
             | Self::LastCommittablesDropped
-            | Self::CommittablesMerged => {}
+            | Self::CommittablesMerged
+            | Self::BarrierForAll
+            | Self::PositionAheadOfBarrier
+            | Self::PositionBeforeLastRead
+            | Self::EndedSourceSilent
+            | Self::FirstTriggerUnanswered
+            | Self::TriggerAwaitsRecord
+            | Self::TriggerAwaitsEnd
+            | Self::StateNumberedAnew => {}
         }
     }
 }
@@ -251,6 +292,15 @@ impl fmt::Display for Variant {
             Self::LastCommittablesDropped => "last-committables-dropped",
             Self::CommittablesMerged => "committables-merged",
             Self::CommittablesWithoutOrigin => "committables-without-origin",
+            Self::BarrierForAll => "barrier-for-all",
+            Self::PositionAheadOfBarrier => "position-ahead-of-barrier",
+            Self::PositionBeforeLastRead => "position-before-last-read",
+            Self::EndedSourceSilent => "ended-source-silent",
+            Self::FirstTriggerUnanswered => "first-trigger-unanswered",
+            Self::TriggerAwaitsRecord => "trigger-awaits-record",
+            Self::TriggerAwaitsEnd => "trigger-awaits-end",
+            Self::InFlightCutShort => "in-flight-cut-short",
+            Self::StateNumberedAnew => "state-numbered-anew",
         })
     }
 }
@@ -272,6 +322,16 @@ pub struct Interposer {
     numbers: BTreeMap<TaskId, Vec<u64>>,
     /// Likewise each sink's transactions.
     transactions: BTreeMap<TaskId, Vec<PendingTransaction>>,
+    /// The last barrier of each task that stood for all of its inputs.
+    stood_for_all: BTreeMap<(TaskId, AttemptId), CheckpointId>,
+    /// Where each split was asked to be read.
+    reads: BTreeMap<(TaskId, AttemptId, SplitId), Reads>,
+    /// A source's snapshot that waits for the next read.
+    snapshots: BTreeMap<(TaskId, AttemptId), (StoreKey, Box<TaskSnapshot>)>,
+    /// The triggers that a source has not heard of yet.
+    triggers: BTreeMap<(TaskId, AttemptId), Vec<ToTask>>,
+    /// How often each task has saved its state.
+    saves: BTreeMap<(TaskId, AttemptId), u64>,
 }
 
 /// The barriers that a task's channels have brought, for the variant that holds the first one back.
@@ -291,6 +351,12 @@ struct OpenTree {
 
 /// How many records too many a sender forgets.
 const RECORDS_AHEAD: u64 = 2;
+/// Where a split was asked to be read.
+#[derive(Clone, Debug, Default)]
+struct Reads {
+    last: Vec<u8>,
+    before: Vec<u8>,
+}
 
 /// What passes a task's boundary in place of one output.
 #[derive(Debug)]
@@ -331,6 +397,17 @@ impl Interposer {
                 ),
                 output,
             ) => smallvec![Passed::Out(self.acknowledging(task, output))],
+            (
+                Some(Variant::PositionAheadOfBarrier | Variant::PositionBeforeLastRead),
+                TaskOutput::Read(request),
+            ) => self.reading(task, request),
+            (Some(Variant::PositionAheadOfBarrier), TaskOutput::Report(FromTask::EndOfData)) => {
+                let report = Passed::Out(TaskOutput::Report(FromTask::EndOfData));
+                self.waiting_snapshot(task).into_iter().chain([report]).collect()
+            }
+            (Some(Variant::StateNumberedAnew), TaskOutput::Save(state)) => {
+                smallvec![self.numbered_anew(task, state)]
+            }
             (Some(Variant::CommitAtSnapshot), TaskOutput::Sink(SinkRequest::Prepare(pending))) => {
                 smallvec![
                     Passed::Out(TaskOutput::Sink(SinkRequest::Prepare(pending))),
@@ -382,9 +459,8 @@ impl Interposer {
                 }),
             ) => {
                 variant.change(&mut snapshot);
-                self.displace(variant, &mut snapshot);
-                let value = StoreValue::State(snapshot);
-                smallvec![Passed::Out(TaskOutput::Store(StoreRequest::Put { key, value }))]
+                self.displace(variant, task, &mut snapshot);
+                self.put(variant, task, key, snapshot).into_iter().collect()
             }
             (
                 Some(variant),
@@ -394,7 +470,7 @@ impl Interposer {
                 }),
             ) => {
                 variant.change(&mut snapshot);
-                self.displace(variant, &mut snapshot);
+                self.displace(variant, task, &mut snapshot);
                 self.renumber(variant, &mut snapshot);
                 let value = StoreValue::Progress(snapshot);
                 smallvec![Passed::Out(TaskOutput::Store(StoreRequest::Put { key, value }))]
@@ -446,19 +522,29 @@ impl Interposer {
             | TaskOutput::Cut(_)
             | TaskOutput::Overtake(..)
             | TaskOutput::Hurry(..)
+            | TaskOutput::Save(_)
             | TaskOutput::WaitUntil(_) => {}
         }
         output
     }
 
-    /// Puts what an earlier snapshot held into this one, if the variant does.
-    fn displace(&mut self, variant: Variant, snapshot: &mut TaskSnapshot) {
+    /// Puts what an earlier snapshot held into this one, or other positions, if the variant does.
+    fn displace(&mut self, variant: Variant, task: &Task, snapshot: &mut TaskSnapshot) {
         if variant == Variant::TransactionsStale {
             let now = snapshot.transactions.clone();
             let before = self.transactions.insert(snapshot.task, now);
             snapshot.transactions = before.unwrap_or_default();
         }
         let Some(source) = &mut snapshot.source else { return };
+        if variant == Variant::PositionBeforeLastRead {
+            for split in &mut source.splits {
+                let reads = self.reads.get(&(task.id(), task.attempt(), split.split));
+                // The first read of an attempt has none before it.
+                if let Some(Reads { before, .. }) = reads.filter(|read| !read.before.is_empty()) {
+                    split.cursor.clone_from(before);
+                }
+            }
+        }
         if variant == Variant::PositionsLeftOut {
             *source = SourceState::default();
         }
@@ -480,6 +566,89 @@ impl Interposer {
                 numbers.inputs = before;
             }
         }
+    }
+
+    /// A snapshot on its way to the store; one that has to wait lets an earlier one go.
+    fn put(
+        &mut self,
+        variant: Variant,
+        task: &Task,
+        key: StoreKey,
+        snapshot: Box<TaskSnapshot>,
+    ) -> Option<Passed> {
+        let waits = variant == Variant::PositionAheadOfBarrier && !snapshot.finished;
+        if waits && snapshot.source.is_some() {
+            return self.snapshots.insert(of(task), (key, snapshot)).map(put_snapshot);
+        }
+        Some(put_snapshot((key, snapshot)))
+    }
+
+    fn waiting_snapshot(&mut self, task: &Task) -> Option<Passed> {
+        self.snapshots.remove(&of(task)).map(put_snapshot)
+    }
+
+    fn numbered_anew(&mut self, task: &Task, state: SavedState) -> Passed {
+        let saves = self.saves.entry(of(task)).or_default();
+        *saves += 1;
+        let follows = Some(CheckpointId::new(*saves));
+        Passed::Out(TaskOutput::Save(SavedState { follows, ..state }))
+    }
+
+    /// A source is to be read again: what it was asked before is handed out. A snapshot that has
+    /// waited for that gets the position behind it.
+    fn reading(&mut self, task: &Task, request: ReadRequest) -> SmallVec<[Passed; 1]> {
+        let (id, attempt) = of(task);
+        let reads = self.reads.entry((id, attempt, request.split)).or_default();
+        reads.before = std::mem::replace(&mut reads.last, request.cursor.clone());
+        let waiting = self.snapshots.remove(&(id, attempt)).map(|(key, mut snapshot)| {
+            let splits = snapshot.source.iter_mut().flat_map(|source| &mut source.splits);
+            for split in splits.filter(|split| split.split == request.split) {
+                split.cursor.clone_from(&request.cursor);
+            }
+            put_snapshot((key, snapshot))
+        });
+        [Passed::Out(TaskOutput::Read(request))].into_iter().chain(waiting).collect()
+    }
+
+    /// What a task hears of a message of the coordinator, for now.
+    pub fn notice(&mut self, task: &Task, message: ToTask) -> Option<ToTask> {
+        let is_ending = task.phase() == Phase::AwaitingFinalCheckpoint;
+        match message {
+            ToTask::Trigger { .. } => {}
+            ToTask::Completed(_) if is_ending && self.is(Variant::EndIsHighest) => {
+                return Some(ToTask::Completed(CheckpointId::new(u64::MAX)));
+            }
+            ToTask::Completed(_) | ToTask::Finish(_) | ToTask::Aborted(_) => return Some(message),
+        }
+        let has_records = task.phase() == Phase::AwaitingRecords;
+        let waits = match self.variant {
+            Some(Variant::EndedSourceSilent) => return Some(message).filter(|_| has_records),
+            Some(Variant::FirstTriggerUnanswered) => {
+                let is_first =
+                    task.id() == TaskId::new(0) && !self.triggers.contains_key(&of(task));
+                self.triggers.entry(of(task)).or_default();
+                return Some(message).filter(|_| !is_first);
+            }
+            Some(Variant::TriggerAwaitsRecord) => true,
+            Some(Variant::TriggerAwaitsEnd) => has_records,
+            Some(_) | None => false,
+        };
+        if !waits {
+            return Some(message);
+        }
+        self.triggers.entry(of(task)).or_default().push(message);
+        None
+    }
+
+    /// The messages that a source hears of now that it has been read, with records or without.
+    pub fn noticed(&mut self, task: TaskId, attempt: AttemptId, records: bool) -> Vec<ToTask> {
+        let awaited = match self.variant {
+            Some(Variant::TriggerAwaitsRecord) => records,
+            Some(Variant::TriggerAwaitsEnd) => !records,
+            Some(_) | None => return Vec::new(),
+        };
+        let triggers = self.triggers.get_mut(&(task, attempt)).filter(|_| awaited);
+        triggers.map(std::mem::take).unwrap_or_default()
     }
 
     /// What a task hears that was told something.
@@ -519,19 +688,6 @@ impl Interposer {
         SinkReply::Commit { transaction, outcome }
     }
 
-    /// What a task hears from the coordinator; `is_ending`: it awaits its last checkpoint.
-    pub fn noticed(&self, is_ending: bool, message: ToTask) -> ToTask {
-        match message {
-            ToTask::Completed(_) if is_ending && self.is(Variant::EndIsHighest) => {
-                ToTask::Completed(CheckpointId::new(u64::MAX))
-            }
-            ToTask::Trigger { .. }
-            | ToTask::Completed(_)
-            | ToTask::Finish(_)
-            | ToTask::Aborted(_) => message,
-        }
-    }
-
     /// Which elements reach a task of `channels` inputs when one has been taken from a channel.
     pub fn delivery(
         &mut self,
@@ -544,6 +700,15 @@ impl Interposer {
         let first = ChannelIndex::new(0);
         let Element::Barrier(barrier) = element else { return smallvec![(channel, element)] };
         let checkpoint = barrier.checkpoint;
+        if self.is(Variant::BarrierForAll) {
+            let newest = self.stood_for_all.get(&(task, attempt)).copied();
+            if newest.is_some_and(|newest| checkpoint <= newest) {
+                return SmallVec::new();
+            }
+            self.stood_for_all.insert((task, attempt), checkpoint);
+            let inputs = (0..channels as u32).map(ChannelIndex::new);
+            return inputs.map(|input| (input, Element::Barrier(barrier))).collect();
+        }
         if !self.is(Variant::BarrierNotAligned) || channels < 2 {
             return smallvec![(channel, element)];
         }
@@ -567,4 +732,14 @@ impl Interposer {
         }
         deliveries
     }
+}
+
+/// Which task of which attempt.
+fn of(task: &Task) -> (TaskId, AttemptId) {
+    (task.id(), task.attempt())
+}
+
+fn put_snapshot((key, snapshot): (StoreKey, Box<TaskSnapshot>)) -> Passed {
+    let value = StoreValue::State(snapshot);
+    Passed::Out(TaskOutput::Store(StoreRequest::Put { key, value }))
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use cofferdam::config::{CommitRetry, JobConfig, RestartStrategy};
-use cofferdam::guarantee::Mechanism;
+use cofferdam::guarantee::{Mechanism, StateHome};
 use serde::{Deserialize, Serialize};
 
 use crate::dice::{Dice, Purpose};
@@ -220,6 +220,7 @@ impl Options {
     pub fn job_config(&self, mechanism: Mechanism) -> JobConfig {
         JobConfig {
             mechanism,
+            state: StateHome::Heap,
             checkpoint_interval: Duration::from_micros(self.checkpoint_interval_us),
             checkpoint_pause_min: Duration::from_micros(self.checkpoint_pause_us),
             checkpoint_timeout: Duration::from_micros(self.checkpoint_timeout_us),

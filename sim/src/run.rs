@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use cofferdam::guarantee::{Claim, Guarantee, Level, Mechanism, SinkContract};
+use cofferdam::config::JobConfig;
+use cofferdam::guarantee::{Claim, Guarantee, Level, Mechanism, SinkContract, StateHome};
 use cofferdam::id::{AttemptId, TaskId, VertexId};
 use cofferdam::job::Job;
 use cofferdam::state::key_group::KeyGroupCount;
@@ -42,6 +43,8 @@ pub struct Mode {
     pub mechanism: Mechanism,
     /// What the sinks promise.
     pub sink: SinkContract,
+    /// Where keyed state lives.
+    pub state: StateHome,
     /// The claim to judge by; what follows from the job, if none is given.
     pub claim: Option<Claim>,
     /// How many source records a run has.
@@ -75,6 +78,7 @@ impl Mode {
             guarantee,
             mechanism: guarantee.default_mechanism(),
             sink: guarantee.default_sink(),
+            state: StateHome::Heap,
             claim: None,
             records: RECORDS_DEFAULT,
             lines: None,
@@ -171,7 +175,7 @@ impl Run {
                 key_groups: KeyGroupCount::new(key_groups),
             },
             sink: mode.sink,
-            config: options.job_config(mode.mechanism),
+            config: JobConfig { state: mode.state, ..options.job_config(mode.mechanism) },
             parameters: mode.parameters.clone(),
         };
         let data = CaseData { seed, records: options.records, lines: mode.lines.clone() };
@@ -315,6 +319,7 @@ impl Run {
                 .all(|(_, traits)| traits.idempotent),
             is_finished: world.ending() == Some(&Ending::Finished),
             faults_stop: world.faults_stop(),
+            trigger_delay_max: world.trigger_delay_max(),
             failure,
             state: StateFacts {
                 incarnations: &incarnations,

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use cofferdam::graph::PhysicalGraph;
-use cofferdam::guarantee::{Claim, Guarantee, Level, Mechanism, SinkContract};
+use cofferdam::guarantee::{Claim, Guarantee, Level, Mechanism, SinkContract, StateHome};
 use cofferdam::id::TaskId;
 use cofferdam::trace::Window;
 use serde::{Deserialize, Serialize};
@@ -32,6 +32,9 @@ pub struct Scenario {
     /// The sink; the guarantee's usual one if it is not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sink: Option<SinkContract>,
+    /// Where keyed state lives; on the heap if it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<StateHome>,
     /// The seed that the run was drawn from.
     pub seed: Seed,
     /// The build that wrote the file.

@@ -114,6 +114,7 @@ impl Drive {
                 | TaskOutput::Cut(_)
                 | TaskOutput::Overtake(..)
                 | TaskOutput::Hurry(..)
+                | TaskOutput::Save(_)
                 | TaskOutput::WaitUntil(_) => panic!("no checkpoint was triggered"),
             }
         }

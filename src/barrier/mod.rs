@@ -67,9 +67,11 @@ impl BarrierHandler {
             Mechanism::Unaligned | Mechanism::AlignedTimeout if may_overtake => {
                 Self::Overtaking(Overtaker::new(channels))
             }
-            Mechanism::Aligned | Mechanism::Unaligned | Mechanism::AlignedTimeout => {
-                Self::Aligned(Aligner::new(channels))
-            }
+            Mechanism::FullReplay
+            | Mechanism::MiniBatch
+            | Mechanism::Aligned
+            | Mechanism::Unaligned
+            | Mechanism::AlignedTimeout => Self::Aligned(Aligner::new(channels)),
         }
     }
 
@@ -238,7 +240,6 @@ impl BarrierHandler {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guarantee::Guarantee;
 
     fn barrier(checkpoint: u64) -> Barrier {
         let checkpoint = CheckpointId::new(checkpoint);
@@ -256,16 +257,17 @@ mod tests {
             (Mechanism::Acks, vec![]),
             (Mechanism::Transactional, vec![]),
             (Mechanism::Tracked, vec![start]),
+            (Mechanism::FullReplay, aligned.clone()),
+            (Mechanism::MiniBatch, aligned.clone()),
             (Mechanism::Aligned, aligned.clone()),
             (Mechanism::Unaligned, aligned.clone()),
-            (Mechanism::AlignedTimeout, aligned),
+            (Mechanism::AlignedTimeout, aligned.clone()),
         ];
         for (mechanism, expected) in table {
             let mut handler = BarrierHandler::new(mechanism, 2, true);
             let mut actions = Vec::new();
             handler.handle_barrier(first, barrier(1), &mut actions);
-            let aligns = mechanism.guarantee() == Guarantee::ExactlyOnce;
-            assert_eq!(handler.is_blocked(first), aligns);
+            assert_eq!(handler.is_blocked(first), expected.first() == aligned.first());
             assert_eq!(handler.is_pending(checkpoint), mechanism.takes_checkpoints());
             handler.handle_end_of_partition(second, &mut actions);
             handler.check_invariants();

@@ -12,9 +12,12 @@ use crate::storage::{
 use crate::time::Instant;
 
 impl Coordinator {
-    /// Whether a checkpoint may begin when it is due: a due one waits for the one in flight.
+    /// Whether a checkpoint may begin when it is due: a due one waits for the one in flight, and
+    /// where only the end is covered, for the end.
     pub(super) fn may_trigger(&self) -> bool {
-        self.config.mechanism.takes_checkpoints() && self.in_flight.is_none()
+        let mechanism = self.config.mechanism;
+        let awaits_end = mechanism.awaits_end() && !self.reports.all_at_end();
+        mechanism.takes_checkpoints() && self.in_flight.is_none() && !awaits_end
     }
 
     /// Begins a checkpoint: id, timeout, then the sources (rule 40). Called in the phase `Running`,

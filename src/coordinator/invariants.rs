@@ -53,7 +53,12 @@ impl Coordinator {
         let checkpoint = in_flight.checkpoint();
         assert_eq!(checkpoint.next(), self.checkpoint_next, "the one in flight is the newest");
         assert!(!self.completed.contains(checkpoint), "what is complete is not in flight");
-        assert!(self.config.mechanism.takes_checkpoints(), "no mechanism, no checkpoint");
+        let mechanism = self.config.mechanism;
+        assert!(mechanism.takes_checkpoints(), "no mechanism, no checkpoint");
+        assert!(
+            !mechanism.awaits_end() || self.reports.all_at_end() || !self.phase.is_live(),
+            "where only the end is covered a checkpoint begins at the end"
+        );
         match in_flight {
             InFlight::AwaitingAcks(_) => {
                 assert!(

@@ -315,6 +315,24 @@ fn a_due_trigger_waits_for_the_checkpoint_in_flight() {
 }
 
 #[test]
+fn full_replay_takes_one_checkpoint_and_that_covers_the_end() {
+    let config = JobConfig { mechanism: Mechanism::FullReplay, ..config() };
+    let mut bench = Bench::running(config);
+    bench.at(5 * INTERVAL);
+    assert_eq!(bench.outputs(), [""; 0]);
+    bench.say(0, 1, crashed());
+    assert_eq!(bench.outputs(), ["cancel a1"]);
+    assert_eq!(bench.restart(1), ["put attempt a2", "deploy a2 from the start"]);
+    bench.all(&FromTask::EndOfData);
+    assert_eq!(bench.outputs(), triggered(1, 2));
+    bench.acknowledge(1, 2, true);
+    bench.metadata(1, stored(StoreKey::Attempt));
+    let finish = (0..TASKS).map(|task| format!("t{task} a2 Finish chk-1"));
+    let put = std::iter::once("put chk-1/metadata".to_owned());
+    assert_eq!(bench.outputs(), put.chain(finish).collect::<Vec<_>>());
+}
+
+#[test]
 fn rule_047_a_second_acknowledgement_of_a_task_does_not_stand_for_another_task() {
     let mut bench = Bench::running(config());
     bench.at(INTERVAL);

@@ -15,7 +15,6 @@ use crate::config::JobConfig;
 use crate::element::Record;
 use crate::graph::Partition;
 use crate::graph::physical::{Edge, PhysicalGraph, Vertex};
-use crate::guarantee::Mechanism;
 use crate::id::VertexId;
 use crate::job::{
     GraphError, Job, RouteFactory, RoutePlace, SinkParts, SinkStage, SourceParts, VertexParts,
@@ -177,7 +176,7 @@ impl JobBuilder {
                 return Err(GraphError::Parallelism { uid, parallelism, max: key_groups.get() });
             }
         }
-        check_mechanism(&draft.vertices, config.mechanism)?;
+        check_mechanism(&draft.vertices, &config)?;
         check_destinations(&draft.vertices)?;
         let (vertices, parts) = draft.vertices.iter().cloned().unzip();
         let graph = PhysicalGraph::new(vertices, draft.edges.clone())?;
@@ -497,8 +496,13 @@ fn check_destinations(vertices: &[(Vertex, VertexParts)]) -> Result<(), GraphErr
 
 fn check_mechanism(
     vertices: &[(Vertex, VertexParts)],
-    mechanism: Mechanism,
+    config: &JobConfig,
 ) -> Result<(), GraphError> {
+    let JobConfig { mechanism, state: home, .. } = *config;
+    let keeps_state = mechanism.takes_checkpoints() && !mechanism.drops_state();
+    if home.is_external() && !keeps_state {
+        return Err(GraphError::StateHome { home, mechanism });
+    }
     for (vertex, parts) in vertices {
         if mechanism.replays()
             && parts.source.as_ref().is_some_and(|source| !source.source.is_replayable())

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use crate::guarantee::{Claim, Level, Mechanism, SinkContract};
+use crate::guarantee::{Claim, Level, Mechanism, SinkContract, StateHome};
 use crate::id::{TaskId, VertexId};
 use crate::job::Job;
 use crate::operator::OperatorTraits;
@@ -54,6 +54,8 @@ enum Arrival {
     Again,
     /// Each, and some again with other content: a state that had seen them already answered.
     AgainChanged,
+    /// Each exactly once, with content that a state gave which each barrier empties.
+    Emptied,
     /// Each, and some again, where no failure brings a state back.
     Unrestored,
     /// As that, with content that a state gave which failures empty.
@@ -70,6 +72,17 @@ struct Passed {
     state: Level,
     /// An operator on the way may give other records when it is run again.
     varies: bool,
+}
+
+/// What becomes of the state of an operator when a checkpoint is taken, and after a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// A failure takes it back to the latest checkpoint, or empties it if none is taken.
+    Restored,
+    /// Each checkpoint empties it.
+    Dropped,
+    /// No failure takes it back.
+    Stays,
 }
 
 /// Reasons, each with the level that it leaves.
@@ -125,6 +138,8 @@ impl Job {
         match self.config.mechanism {
             Mechanism::None => Arrival::OnceOrNot,
             Mechanism::Tracked
+            | Mechanism::FullReplay
+            | Mechanism::MiniBatch
             | Mechanism::Aligned
             | Mechanism::Unaligned
             | Mechanism::AlignedTimeout
@@ -139,6 +154,8 @@ impl Job {
         match self.config.mechanism {
             Mechanism::None
             | Mechanism::Acks
+            | Mechanism::FullReplay
+            | Mechanism::MiniBatch
             | Mechanism::Aligned
             | Mechanism::Unaligned
             | Mechanism::AlignedTimeout
@@ -170,6 +187,15 @@ impl Job {
                 Level::None,
                 "records are acknowledged and state is not stored: after a failure it is empty, \
                  and what was acknowledged is not replayed; checkpoints would lift it",
+            ),
+            Mechanism::FullReplay => (
+                Level::ExactlyOnce,
+                "everything begins again at the start of the input with empty state: exact, and \
+                 all the work so far is done again; checkpoints would lift that",
+            ),
+            Mechanism::MiniBatch => (
+                Level::ExactlyOnce,
+                "each batch is read and committed once, and sources replay one that is cut short",
             ),
             Mechanism::Aligned => {
                 (Level::ExactlyOnce, "aligned barriers cut exactly, and sources replay")
@@ -205,9 +231,22 @@ impl Job {
             because.push(passed.arrival.level(), reason);
         }
         for (uid, traits) in self.vertices[vertex.index()].stage.describe() {
-            passed.through(&uid, traits, because);
+            passed.through(&uid, traits, self.fate(), because);
         }
         passed
+    }
+
+    /// What becomes of the state of an operator.
+    fn fate(&self) -> Fate {
+        match self.config.state {
+            StateHome::External => Fate::Stays,
+            StateHome::Heap | StateHome::ExternalTransactional
+                if self.config.mechanism.drops_state() =>
+            {
+                Fate::Dropped
+            }
+            StateHome::Heap | StateHome::ExternalTransactional => Fate::Restored,
+        }
     }
 
     fn sink_claim(
@@ -241,7 +280,7 @@ impl Arrival {
         match self {
             Self::OnceOrNot => Level::AtMostOnce,
             Self::Exact => Level::ExactlyOnce,
-            Self::Again | Self::AgainChanged => Level::AtLeastOnce,
+            Self::Again | Self::AgainChanged | Self::Emptied => Level::AtLeastOnce,
             Self::Unrestored | Self::Forgetful | Self::Withheld => Level::None,
         }
     }
@@ -257,7 +296,7 @@ impl Passed {
     }
 
     /// Takes the stream through one operator.
-    fn through(&mut self, uid: &str, traits: OperatorTraits, because: &mut Reasons) {
+    fn through(&mut self, uid: &str, traits: OperatorTraits, fate: Fate, because: &mut Reasons) {
         if traits.varies {
             self.varies = true;
             because.push(
@@ -268,12 +307,19 @@ impl Passed {
                 ),
             );
         }
-        if !traits.stateful {
-            return;
+        match fate {
+            _ if !traits.stateful => {}
+            Fate::Restored => self.through_restored(uid, traits, because),
+            Fate::Dropped => self.through_dropped(uid, traits, because),
+            Fate::Stays => self.through_staying(uid, traits, because),
         }
+    }
+
+    /// As [`Passed::through`], an operator whose state is in step with the records before it.
+    fn through_restored(&mut self, uid: &str, traits: OperatorTraits, because: &mut Reasons) {
         let is_answered_again = self.arrival == Arrival::Again && traits.idempotent;
         let (state, arrival) = match self.arrival {
-            Arrival::OnceOrNot | Arrival::Exact => return,
+            Arrival::OnceOrNot | Arrival::Exact | Arrival::Emptied => return,
             Arrival::Unrestored | Arrival::Forgetful | Arrival::Withheld => {
                 return self.through_unrestored(uid, traits, because);
             }
@@ -304,6 +350,52 @@ impl Passed {
         because.push(state, reason);
     }
 
+    /// As [`Passed::through`], an operator whose state each checkpoint empties.
+    fn through_dropped(&mut self, uid: &str, traits: OperatorTraits, because: &mut Reasons) {
+        let arrival = if traits.answers { Arrival::Emptied } else { Arrival::Withheld };
+        self.arrival = self.arrival.max(arrival);
+        self.state = self.state.weakest(Level::AtMostOnce);
+        because.push(
+            Level::AtMostOnce,
+            format!(
+                "'{uid}' begins each batch with empty state: what earlier batches left in it is \
+                 lost, and its rows are those of one batch; state that outlives a batch would \
+                 lift it"
+            ),
+        );
+    }
+
+    /// As [`Passed::through`], an operator whose state no failure takes back: after one it is ahead
+    /// of the records that are replayed, so each of them may come again.
+    fn through_staying(&mut self, uid: &str, traits: OperatorTraits, because: &mut Reasons) {
+        let is_exact = traits.idempotent && self.arrival <= Arrival::Again;
+        let state = if is_exact { Level::ExactlyOnce } else { Level::AtLeastOnce };
+        let answers = traits.answers && !traits.absorbs;
+        let arrival = if answers { Arrival::AgainChanged } else { Arrival::Withheld };
+        self.arrival = self.arrival.max(arrival);
+        self.state = self.state.weakest(state);
+        let reason = match is_exact {
+            true => format!(
+                "the state of '{uid}' is external and no failure rolls it back; it is idempotent, \
+                 so a record that is replayed into it changes nothing"
+            ),
+            false => format!(
+                "the state of '{uid}' is external and no failure rolls it back: it counts again \
+                 what is replayed; external-transactional state would lift it"
+            ),
+        };
+        because.push(state, reason);
+        if !answers {
+            because.push(
+                Level::None,
+                format!(
+                    "'{uid}' does not answer again a record that its external state has seen: a \
+                     row that a failure took is lost"
+                ),
+            );
+        }
+    }
+
     /// As [`Passed::through`], an operator whose state is gone after a failure.
     fn through_unrestored(&mut self, uid: &str, traits: OperatorTraits, because: &mut Reasons) {
         self.arrival = self.arrival.max(Arrival::Forgetful);
@@ -332,7 +424,12 @@ fn sink_level(
         SinkContract::Plain if arrival == Arrival::OnceOrNot => {
             (Some(Level::AtMostOnce), "is plain, and nothing is written twice without replay")
         }
-        SinkContract::Plain | SinkContract::Idempotent if arrival == Arrival::Withheld => {
+        SinkContract::Plain
+        | SinkContract::Idempotent
+        | SinkContract::WriteAhead
+        | SinkContract::TwoPhase
+            if arrival == Arrival::Withheld =>
+        {
             (Some(Level::None), "shows what an operator before it gives, and no more")
         }
         SinkContract::Plain => (
@@ -370,6 +467,11 @@ fn sink_level(
                 Some(Level::AtLeastOnce),
                 "is two-phase: it shows what completed checkpoints cover, and in those records \
                  come again; an idempotent sink or a mechanism that cuts exactly would lift it",
+            ),
+            Arrival::Emptied => (
+                Some(arrival.level()),
+                "is two-phase: it shows the rows of each record once, with what the state of one \
+                 batch made of it",
             ),
             Arrival::Unrestored | Arrival::Forgetful | Arrival::Withheld => {
                 (Some(Level::None), "is two-phase, and without checkpoints nothing commits")
@@ -461,6 +563,43 @@ mod tests {
         });
         assert_eq!(behind.state, AT_LEAST);
         assert!(behind.because.iter().any(|reason| reason.contains("'first' is idempotent, but")));
+    }
+
+    fn counted_in(state: StateHome, mechanism: Mechanism) -> InferredClaim {
+        let builder = JobBuilder::new("job", 2);
+        counted(builder.source("numbers", VecSource::new(vec![1_u64, 2, 3])));
+        let config = JobConfig { mechanism, state, ..JobConfig::default() };
+        builder.build(config).unwrap().claim()
+    }
+
+    #[test]
+    fn state_outside_is_the_weakest_link_unless_it_rolls_back() {
+        let outside = counted_in(StateHome::External, Mechanism::Aligned);
+        assert_eq!((outside.state, outside.sinks[0].level), (AT_LEAST, Some(AT_LEAST)));
+        assert!(outside.because[0].contains("external"), "{:?}", outside.because);
+        let rolled_back = counted_in(StateHome::ExternalTransactional, Mechanism::Aligned);
+        assert_eq!((rolled_back.state, rolled_back.sinks[0].level), (EXACTLY, Some(EXACTLY)));
+    }
+
+    #[test]
+    fn state_that_each_batch_begins_without_loses_records_and_rows_keep_theirs() {
+        let batches = counted_in(StateHome::Heap, Mechanism::MiniBatch);
+        let expected = (Level::AtMostOnce, Some(AT_LEAST));
+        assert_eq!((batches.state, batches.sinks[0].level), expected);
+        let full = counted_in(StateHome::Heap, Mechanism::FullReplay);
+        assert_eq!((full.state, full.sinks[0].level), (EXACTLY, Some(EXACTLY)));
+    }
+
+    #[test]
+    fn state_outside_is_refused_where_no_checkpoint_keeps_it_in_step() {
+        for mechanism in [Mechanism::None, Mechanism::Acks, Mechanism::MiniBatch] {
+            let builder = JobBuilder::new("job", 1);
+            builder.source("numbers", VecSource::new(vec![1_u64])).sink("out", Collect::default());
+            let config =
+                JobConfig { mechanism, state: StateHome::External, ..JobConfig::default() };
+            let error = builder.build(config).err().unwrap().to_string();
+            assert!(error.contains("external") && error.contains(mechanism.word()), "{error}");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::config::JobConfig;
 use crate::element::Batch;
 use crate::graph::{Channel, Cycle, Partition, PhysicalGraph, Subtask};
-use crate::guarantee::{Mechanism, SinkContract};
+use crate::guarantee::{Mechanism, SinkContract, StateHome};
 use crate::id::{AttemptId, OutletIndex, SubtaskIndex, TaskId, TransactionId, VertexId};
 use crate::operator::OperatorTraits;
 use crate::operator::route::Route;
@@ -170,6 +170,17 @@ pub enum GraphError {
         /// The mechanism.
         mechanism: Mechanism,
     },
+    /// State outside whose tasks would have to share it with a mechanism that keeps none.
+    #[error(
+        "state that is {home} needs a mechanism that takes checkpoints and keeps state between \
+         them, and {mechanism} does not"
+    )]
+    StateHome {
+        /// Where state lives.
+        home: StateHome,
+        /// The mechanism.
+        mechanism: Mechanism,
+    },
     /// A contract that the sink has no means to keep.
     #[error(
         "the sink '{uid}' says that it is {contract}: end the stream with transactional_sink or \
@@ -279,6 +290,7 @@ impl Job {
         let mut stage = parts.stage.clone();
         stage.open(&subtask);
         let mut progress = self.progress(task);
+        let blank = self.config.mechanism.drops_state().then(|| stage.clone());
         let (source, transactions, log, finished) = match start {
             TaskStart::Fresh(source) => (source, Vec::new(), Vec::new(), false),
             TaskStart::Restored(state) => {
@@ -295,6 +307,8 @@ impl Job {
         let config = &self.config;
         let parts = TaskParts {
             mechanism: config.mechanism,
+            is_external: config.state.is_external(),
+            blank,
             acknowledge_timeout: config.acknowledge_timeout,
             may_overtake: self.graph.allows_overtaking(vertex),
             alignment_timeout: config.alignment_timeout,
@@ -361,6 +375,8 @@ impl Job {
         let (release, records_max) = match config.mechanism {
             Mechanism::None => (Release::Reserved, config.reservation_records),
             Mechanism::Tracked
+            | Mechanism::FullReplay
+            | Mechanism::MiniBatch
             | Mechanism::Aligned
             | Mechanism::Unaligned
             | Mechanism::AlignedTimeout

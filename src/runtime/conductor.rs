@@ -141,6 +141,8 @@ impl Conductor<'_> {
                 }
                 Mechanism::Transactional => deploy::progressed(self.job, self.store.as_ref())?,
                 Mechanism::Tracked
+                | Mechanism::FullReplay
+                | Mechanism::MiniBatch
                 | Mechanism::Aligned
                 | Mechanism::Unaligned
                 | Mechanism::AlignedTimeout => deploy::fresh(self.job)?,

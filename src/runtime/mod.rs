@@ -59,6 +59,12 @@ pub use self::store::{CheckpointStore, MemoryStore, PutError, StoreError};
 /// # Panics
 /// If a worker dies of a bug of the engine's own.
 pub fn run(job: &Job, options: RunOptions) -> Result<RunReport, RunError> {
+    let home = job.config().state;
+    if home.is_external() {
+        return Err(RunError::Input(format!(
+            "state that is {home} can only be simulated: this runtime keeps state on the heap"
+        )));
+    }
     let started = std::time::Instant::now();
     let recovered = recover::find(job, options.store.as_ref(), &options.resume)?;
     let plan = Plan {

@@ -20,7 +20,7 @@ use crate::runtime::throttle::Throttle;
 use crate::runtime::worker::Roster;
 use crate::runtime::writer::{Asker, WriteOrder};
 use crate::storage::StoreRequest;
-use crate::task::{Phase, Task};
+use crate::task::{Phase, SavedState, Task};
 use crate::time;
 
 /// What the tasks of a worker share with the rest of the run.
@@ -421,6 +421,10 @@ impl TaskDriver for Driver<'_, '_> {
             // The writer outlives the workers.
             let _ = self.around.office.writer.send(WriteOrder { request, asker });
         }
+    }
+
+    fn save(&mut self, _state: SavedState) {
+        unreachable!("a job whose state lives outside is refused when it is to be run")
     }
 
     fn read(&mut self, request: ReadRequest) {

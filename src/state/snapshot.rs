@@ -59,25 +59,28 @@ pub struct TaskSnapshot {
     pub numbers: Option<ChannelNumbers>,
 }
 
+impl OperatorSnapshot {
+    /// Encodes its shares.
+    pub fn to_state(&self) -> OperatorState {
+        let groups =
+            |share: &Option<Arc<dyn Share>>| share.as_ref().map(|share| share.encode_groups());
+        OperatorState {
+            uid: self.uid.to_string(),
+            keyed: groups(&self.keyed),
+            timers: groups(&self.timers),
+            operator: self.operator.clone(),
+        }
+    }
+}
+
 impl TaskSnapshot {
     /// Encodes every share.
     pub fn to_state(&self) -> TaskState {
-        let groups =
-            |share: &Option<Arc<dyn Share>>| share.as_ref().map(|share| share.encode_groups());
         TaskState {
             checkpoint: self.checkpoint,
             task: self.task,
             finished: self.finished,
-            operators: self
-                .operators
-                .iter()
-                .map(|operator| OperatorState {
-                    uid: operator.uid.to_string(),
-                    keyed: groups(&operator.keyed),
-                    timers: groups(&operator.timers),
-                    operator: operator.operator.clone(),
-                })
-                .collect(),
+            operators: self.operators.iter().map(OperatorSnapshot::to_state).collect(),
             source: self.source.clone(),
             transactions: self.transactions.clone(),
             log: self.log.iter().map(LoggedRows::to_state).collect(),

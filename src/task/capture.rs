@@ -111,6 +111,9 @@ impl Task {
         let barrier = Barrier { checkpoint, overtakes, triggered_at };
         self.outlet.send_barrier(barrier, &mut self.outputs);
         let snapshot = self.capture(checkpoint);
+        if let Some(blank) = &self.blank {
+            self.stage = blank.clone();
+        }
         let finished = snapshot.finished;
         let is_preparing = self.sink.as_ref().is_some_and(|sink| sink.is_preparing(checkpoint));
         let awaits = match prepare.is_some() || is_preparing {

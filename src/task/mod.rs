@@ -17,8 +17,10 @@
 
 mod acks;
 mod capture;
+mod external;
 mod gate;
 mod outlet;
+mod parts;
 mod progress;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -39,8 +41,10 @@ use crate::task::capture::{Capture, Snapshotting};
 use crate::time::{EventTime, Instant};
 
 use acks::Acks;
+pub use external::SavedState;
 pub(crate) use gate::Gate;
 pub(crate) use outlet::Outlet;
+pub(crate) use parts::TaskParts;
 pub(crate) use progress::Progress;
 
 /// A running subtask.
@@ -48,6 +52,10 @@ pub(crate) use progress::Progress;
 pub struct Task {
     subtask: Subtask,
     mechanism: Mechanism,
+    /// Keyed state is kept outside as well, and not in snapshots.
+    is_external: bool,
+    /// The operators without state, where state does not outlive a barrier.
+    blank: Option<Box<dyn Stage>>,
     alignment_timeout: Duration,
     phase: Phase,
     gate: Gate,
@@ -96,6 +104,9 @@ pub enum TaskOutput {
     Report(FromTask),
     /// Ask the store; the reply goes to [`Task::handle_stored`].
     Store(StoreRequest),
+    /// Have the store of keyed state hold this in place of what it holds of the task, before
+    /// anything else is carried out.
+    Save(SavedState),
     /// Read from the source when the outputs have room; to [`Task::handle_read`].
     Read(ReadRequest),
     /// Ask the sink's external system; replies go to [`Task::handle_sink`].
@@ -145,6 +156,8 @@ impl Task {
             Mechanism::Acks => Some(Acks::new(&subtask, acknowledge_timeout)),
             Mechanism::None
             | Mechanism::Tracked
+            | Mechanism::FullReplay
+            | Mechanism::MiniBatch
             | Mechanism::Aligned
             | Mechanism::Unaligned
             | Mechanism::AlignedTimeout
@@ -154,6 +167,8 @@ impl Task {
         let mut task = Self {
             subtask,
             mechanism,
+            is_external: parts.is_external,
+            blank: parts.blank,
             alignment_timeout: parts.alignment_timeout,
             phase: Phase::AwaitingSinkRecovery,
             gate: Gate::new(inputs, finished && parts.progress.is_none()),
@@ -251,11 +266,12 @@ impl Task {
     /// The task's state as a snapshot at this moment would hold it.
     pub fn capture(&mut self, checkpoint: CheckpointId) -> TaskSnapshot {
         let (in_flight, numbers) = self.channels();
+        let leaves_out = self.is_external || self.blank.is_some();
         TaskSnapshot {
             checkpoint,
             task: self.subtask.task,
             finished: self.phase == Phase::AwaitingFinalCheckpoint || self.has_written_end(),
-            operators: self.stage.snapshot(),
+            operators: if leaves_out { Vec::new() } else { self.stage.snapshot() },
             source: self.source.as_ref().map(SourceMachine::state),
             transactions: self
                 .sink
@@ -294,6 +310,7 @@ impl Task {
     pub fn process(&mut self, records: Batch) {
         let anchor = records.anchor();
         let out = self.stage.process(records);
+        self.save();
         match anchor {
             Some(anchor) => self.send_on_anchored(out, anchor),
             None => self.send_on(out),
@@ -582,6 +599,7 @@ impl Task {
 
     fn advance_watermark(&mut self, watermark: EventTime) {
         let out = self.stage.on_watermark(watermark);
+        self.save();
         self.send_on(out);
         let (outlet, produced) = self.produced();
         outlet.broadcast(Element::Watermark(watermark), produced);
@@ -603,8 +621,10 @@ impl Task {
             return self.announce_end();
         }
         let out = self.stage.on_watermark(EventTime::MAX);
+        self.save();
         self.send_on(out);
         let out = self.stage.on_end_of_data();
+        self.save();
         self.send_on(out);
         let (outlet, produced) = self.produced();
         outlet.broadcast(Element::EndOfData, produced);
@@ -738,23 +758,6 @@ impl Task {
     fn report(&mut self, body: FromTask) {
         self.outputs.push_back(TaskOutput::Report(body));
     }
-}
-
-/// What a task is put together from.
-pub(crate) struct TaskParts {
-    pub(crate) subtask: Subtask,
-    pub(crate) mechanism: Mechanism,
-    pub(crate) acknowledge_timeout: Duration,
-    /// Barriers may overtake on its inputs.
-    pub(crate) may_overtake: bool,
-    pub(crate) alignment_timeout: Duration,
-    pub(crate) inputs: usize,
-    pub(crate) source: Option<SourceMachine>,
-    pub(crate) stage: Box<dyn Stage>,
-    pub(crate) sink: Option<SinkMachine>,
-    pub(crate) outlet: Outlet,
-    /// Under transactional updates.
-    pub(crate) progress: Option<Progress>,
 }
 
 /// How many aborted checkpoints a task remembers whose barriers have not come.

@@ -616,6 +616,7 @@ fn line(output: &TaskOutput) -> String {
         TaskOutput::Unblock(channel) => format!("unblock {channel}"),
         TaskOutput::Cut(checkpoint) => format!("cut {checkpoint}"),
         TaskOutput::Overtake(channel, checkpoint) => format!("overtake {channel} {checkpoint}"),
+        TaskOutput::Save(SavedState { follows, .. }) => format!("save {follows:?}"),
         TaskOutput::Hurry(outlet, checkpoint) => format!("hurry {outlet} {checkpoint}"),
         TaskOutput::WaitUntil(at) => format!("wait until {at}"),
         TaskOutput::Report(report) => report_text(report),

@@ -166,9 +166,11 @@ impl World {
         let expected = match self.mechanism {
             Mechanism::None | Mechanism::Acks | Mechanism::Transactional => Vec::new(),
             Mechanism::Tracked => self.history.tracked_outcomes(&before),
-            Mechanism::Aligned | Mechanism::Unaligned | Mechanism::AlignedTimeout => {
-                self.history.aligned_outcomes(&before)
-            }
+            Mechanism::FullReplay
+            | Mechanism::MiniBatch
+            | Mechanism::Aligned
+            | Mechanism::Unaligned
+            | Mechanism::AlignedTimeout => self.history.aligned_outcomes(&before),
         };
         assert_eq!(self.carry_out(&actions), expected, "after {item:?} on {channel}: {actions:?}");
     }
@@ -323,9 +325,11 @@ impl History {
             let overtaken = match mechanism {
                 Mechanism::None | Mechanism::Acks | Mechanism::Transactional => true,
                 Mechanism::Tracked => false,
-                Mechanism::Aligned | Mechanism::Unaligned | Mechanism::AlignedTimeout => {
-                    self.newest() != Some(*id)
-                }
+                Mechanism::FullReplay
+                | Mechanism::MiniBatch
+                | Mechanism::Aligned
+                | Mechanism::Unaligned
+                | Mechanism::AlignedTimeout => self.newest() != Some(*id),
             };
             let ended = (*id..=CHECKPOINTS).any(|newer| self.happened(Event::Started(newer)));
             !overtaken && !ended && !self.cancelled_from(*id) && !self.happened(Event::GivenUp(*id))

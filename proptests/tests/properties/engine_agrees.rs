@@ -117,6 +117,7 @@ fn deliveries(job: &Job) -> BTreeMap<TaskId, Vec<(ChannelIndex, Element)>> {
                     | TaskOutput::Cut(_)
                     | TaskOutput::Overtake(..)
                     | TaskOutput::Hurry(..)
+                    | TaskOutput::Save(_)
                     | TaskOutput::WaitUntil(_) => {}
                 }
             }
@@ -185,6 +186,7 @@ impl Fed {
                 | TaskOutput::Cut(_)
                 | TaskOutput::Overtake(..)
                 | TaskOutput::Hurry(..)
+                | TaskOutput::Save(_)
                 | TaskOutput::WaitUntil(_)
                 | TaskOutput::Report(_)
                 | TaskOutput::Store(_)

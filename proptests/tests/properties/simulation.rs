@@ -150,6 +150,7 @@ fn scenario(job: &str, guarantee: Guarantee, seed: u64, run: &Run) -> Scenario {
         guarantee,
         mechanism: None,
         sink: None,
+        state: None,
         seed: Seed(seed),
         build: None,
         trace_hash: None,

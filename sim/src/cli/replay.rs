@@ -171,6 +171,7 @@ pub(crate) fn scenario_of(
         guarantee: mode.guarantee,
         mechanism: Some(mode.mechanism),
         sink: Some(mode.sink),
+        state: Some(mode.state).filter(|home| home.is_external()),
         seed: Seed(seed),
         build: Some(build()),
         trace_hash: Some(hash_text(report.trace_hash)),
@@ -201,7 +202,7 @@ fn of_seed(args: &ReplayArgs) -> Result<Plan, Failure> {
     let of_mode = Mode { guarantee, mechanism, sink };
     let lines = args.simulation.lines()?;
     let setup = of_mode.setup(2, parameters.clone());
-    let inferred = args.simulation.inferred_claim(job, &setup, lines.as_ref())?;
+    let inferred = args.simulation.inferred_claim(job, setup, lines.as_ref())?;
     let mut mode = run::Mode { mechanism, sink, ..run::Mode::of(guarantee, parameters) };
     args.simulation.apply(&mut mode, lines, inferred);
     let (unknown, is_vacuous) = (Vec::new(), false);
@@ -221,6 +222,7 @@ fn of_scenario(path: &Path) -> Result<Plan, Failure> {
     let mut mode = run::Mode::of(guarantee, parameters);
     mode.mechanism = scenario.mechanism.unwrap_or(mode.mechanism);
     mode.sink = scenario.sink.unwrap_or(mode.sink);
+    mode.state = scenario.state.unwrap_or(mode.state);
     mode.claim = scenario.claim();
     mode.lines = scenario.lines.clone().map(Arc::from);
     mode.records = scenario.options.as_ref().map_or(mode.records, |options| options.records);

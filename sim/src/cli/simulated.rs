@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use cofferdam::guarantee::{Claim, Level};
+use cofferdam::guarantee::{Claim, Level, StateHome};
 
 use crate::cli::exit::Failure;
 use crate::cli::mode::sample;
 use crate::cli::output::command_line;
-use crate::cli::values::positive_size;
+use crate::cli::values::{positive_size, word};
 use crate::jobs::{BuiltinJob, CaseData, Setup};
 use crate::options::FaultProfile;
 use crate::run::{self, Mode, RECORDS_DEFAULT};
@@ -32,6 +32,10 @@ pub(crate) struct SimulationArgs {
     /// Which faults there are: none, kinds drawn from the seed, or every kind
     #[arg(long, value_enum, default_value_t = Faults::Default)]
     faults: Faults,
+    /// Where keyed state lives: in the tasks, or in a store of its own that no failure rolls back,
+    /// or that rolls back with the checkpoint
+    #[arg(long, value_parser = word::<StateHome>(), default_value = "heap")]
+    state: StateHome,
     /// The claim to judge by: LEVEL, or state=LEVEL,output=LEVEL [default: it follows from the job]
     #[arg(long, value_name = "CLAIM", value_parser = claim)]
     claim: Option<ClaimArg>,
@@ -58,6 +62,7 @@ impl SimulationArgs {
             && self.records == RECORDS_DEFAULT
             && self.parallelism.is_none()
             && self.faults == Faults::Default
+            && self.state == StateHome::Heap
             && self.claim.is_none()
     }
 
@@ -71,9 +76,11 @@ impl SimulationArgs {
     pub(crate) fn inferred_claim(
         &self,
         job: &dyn BuiltinJob,
-        setup: &Setup,
+        mut setup: Setup,
         lines: Option<&Arc<[String]>>,
     ) -> Result<Claim, Failure> {
+        setup.config.state = self.state;
+        let setup = &setup;
         let Some((path, lines)) = self.input.as_ref().zip(lines) else {
             return Ok(sample(job, setup, 0)?.claim().claim());
         };
@@ -99,6 +106,7 @@ impl SimulationArgs {
     pub(crate) fn apply(&self, mode: &mut Mode, lines: Option<Arc<[String]>>, inferred: Claim) {
         mode.records = self.records;
         mode.parallelism = self.parallelism;
+        mode.state = self.state;
         mode.lines = lines;
         mode.faults = match self.faults {
             Faults::None => FaultProfile::None,
@@ -124,6 +132,9 @@ impl SimulationArgs {
         words.extend(["--guarantee".to_owned(), mode.guarantee.to_string()]);
         words.extend(["--mechanism".to_owned(), mode.mechanism.to_string()]);
         words.extend(["--sink".to_owned(), mode.sink.to_string()]);
+        if self.state != StateHome::Heap {
+            words.extend(["--state".to_owned(), self.state.to_string()]);
+        }
         if let Some(claim) = self.claim {
             words.extend(["--claim".to_owned(), claim.text()]);
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use cofferdam::config::RestartStrategy;
-use cofferdam::guarantee::{Guarantee, Level, Mechanism, SinkContract};
+use cofferdam::guarantee::{Guarantee, Level, Mechanism, SinkContract, StateHome};
 
 use crate::cli::exit::Failure;
 use crate::jobs::{self, BuiltinJob, Parameters, parse_count, parse_duration};
@@ -27,7 +27,7 @@ macro_rules! words {
     };
 }
 
-words!(Guarantee, Mechanism, SinkContract, Level);
+words!(Guarantee, Mechanism, SinkContract, StateHome, Level);
 
 /// Reads one of the words of `T`; help and errors list them.
 pub(crate) fn word<T: Words>() -> impl TypedValueParser<Value = T> {

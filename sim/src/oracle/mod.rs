@@ -20,6 +20,7 @@ mod c13_progress;
 mod c13_two_phase;
 mod c13_write_ahead;
 mod c14_liveness;
+mod c14_prompt;
 mod completions;
 mod covered;
 mod delivery;
@@ -30,6 +31,7 @@ mod testing;
 mod values;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use cofferdam::guarantee::{Level, Mechanism, SinkContract};
 use cofferdam::id::{AttemptId, TaskId};
@@ -60,6 +62,7 @@ pub const ORACLES: &[Oracle] = &[
     c13_two_phase::ORACLE,
     c13_write_ahead::ORACLE,
     c14_liveness::ORACLE,
+    c14_prompt::ORACLE,
     c10_state::ORACLE,
     c10_output::ORACLE,
     values::ORACLE,
@@ -87,6 +90,8 @@ pub struct Facts<'a> {
     pub is_finished: bool,
     /// When faults stopped; nothing was broken on purpose from then on.
     pub faults_stop: Instant,
+    /// How long the coordinator's trigger is under way to a source at the most.
+    pub trigger_delay_max: Duration,
     /// Why the job gave up, if it did.
     pub failure: Option<String>,
     /// What is in the state at the end.

@@ -1,6 +1,8 @@
 //! Hand-made traces for the judges' own tests: two sources, tasks 0 and 1, feed task 2 by channels
 //! 0 and 1.
 
+use std::time::Duration;
+
 use cofferdam::guarantee::{Level, Mechanism};
 use cofferdam::id::{
     AttemptId, ChannelId, CheckpointId, SubtaskIndex, TaskId, TransactionId, VertexId,
@@ -24,6 +26,7 @@ pub(super) fn facts(trace: &[Traced]) -> Facts<'_> {
         state_is_idempotent: false,
         is_finished: true,
         faults_stop: Instant::ZERO,
+        trigger_delay_max: Duration::ZERO,
         failure: None,
         state: StateFacts {
             incarnations: &[],

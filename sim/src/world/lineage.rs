@@ -81,6 +81,7 @@ impl Lineage {
                     | TaskOutput::Cut(_)
                     | TaskOutput::Overtake(..)
                     | TaskOutput::Hurry(..)
+                    | TaskOutput::Save(_)
                     | TaskOutput::WaitUntil(_)
                     | TaskOutput::Report(_)
                     | TaskOutput::Store(_)

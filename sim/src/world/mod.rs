@@ -15,6 +15,7 @@ mod in_flight;
 mod lineage;
 mod outputs;
 mod progress;
+mod saved;
 mod steps;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -36,7 +37,7 @@ use cofferdam::state::snapshot::{InFlight, SourceState};
 use cofferdam::storage::{CheckpointMetadata, StoreKey, StoreReply};
 use cofferdam::task::Task;
 use cofferdam::time::Instant;
-use cofferdam::trace::{Disturbance, Origin, TraceEvent, Traced, Window};
+use cofferdam::trace::{Disturbance, Origin, TraceEvent, Traced};
 
 use crate::decide::{Choice, Decider};
 use crate::external::External;
@@ -52,6 +53,7 @@ use crate::store::Store;
 use in_flight::Shadow;
 pub use lineage::Applied;
 pub(crate) use lineage::{cell_hash, hash_bytes, mix};
+use saved::Saved;
 
 /// What all copies of a world share.
 pub struct Plan {
@@ -84,6 +86,8 @@ pub struct World {
     control: Control,
     store: Store,
     external: External,
+    /// Keyed state, where it lives outside of the tasks.
+    saved: Saved,
     interposer: Interposer,
     /// What each snapshot held of whom, by the key of the task's part.
     shadows: BTreeMap<StoreKey, Shadow>,
@@ -225,6 +229,7 @@ impl World {
             },
             store: Store::default(),
             external,
+            saved: Saved::new(plan.job.config().state),
             interposer: Interposer::new(plan.variant),
             shadows: BTreeMap::new(),
             progress: BTreeMap::new(),
@@ -353,11 +358,7 @@ impl World {
         match event {
             Event::Step(task, attempt) => self.step_task(task, attempt),
             Event::Start(task, attempt) => self.start_task(task, attempt),
-            Event::Notice(task, attempt, message) => {
-                let is_ending = self.is_in(task, attempt, Window::Ending);
-                let message = self.interposer.noticed(is_ending, message);
-                self.with_task(task, attempt, |task| task.handle_message(message));
-            }
+            Event::Notice(task, attempt, message) => self.notify(task, attempt, message),
             Event::Told(task, attempt, message) => {
                 let message = self.interposer.told(attempt, message);
                 self.with_task(task, attempt, |task| task.handle_peer(message));
@@ -398,9 +399,15 @@ impl World {
         Instant::from_nanos(self.plan.options.faults_until_us * 1000)
     }
 
+    /// How long a trigger is under way at the most: neither is it lost nor does it wait.
+    pub fn trigger_delay_max(&self) -> Duration {
+        delay_max(self.plan.options.message_delay_us)
+    }
+
     fn delay(&mut self, choice: Choice, subject: u32, most_us: u64) -> Duration {
-        let most_us = most_us.max(1);
-        Duration::from_nanos(1000 + self.decider.mostly_short(choice, subject, most_us * 1000))
+        let most = delay_max(most_us).as_nanos() as u64 - DELAY_MIN_NANOS;
+        let delay = DELAY_MIN_NANOS + self.decider.mostly_short(choice, subject, most);
+        Duration::from_nanos(delay)
     }
 
     fn record(&mut self, event: TraceEvent) {
@@ -431,6 +438,14 @@ impl World {
         }
     }
 }
+
+/// What a delay of at most so many microseconds can come to.
+fn delay_max(most_us: u64) -> Duration {
+    Duration::from_nanos(DELAY_MIN_NANOS + most_us.max(1) * 1000)
+}
+
+/// Nothing takes no time.
+const DELAY_MIN_NANOS: u64 = 1000;
 
 /// More events than any correct run needs whose records have so many effects, on state and sinks.
 pub const fn events_max(effects: u64) -> u64 {

@@ -10,12 +10,14 @@ use cofferdam::id::{AttemptId, ChannelId, OutletIndex, TaskId, TransactionId};
 use cofferdam::message::{FromTask, TaskError, TaskMessage, ToPeer};
 use cofferdam::operator::sink::{SinkMachine, SinkReply, SinkRequest};
 use cofferdam::state::codec::{self, Kind};
+use cofferdam::state::snapshot::OperatorSnapshot;
 use cofferdam::storage::{StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue};
-use cofferdam::task::{Task, TaskOutput};
+use cofferdam::task::{SavedState, Task, TaskOutput};
 use cofferdam::trace::{Disturbance, Origin, TraceEvent};
 
 use super::in_flight::Shadow;
 use super::lineage::{Lineage, open_rows};
+use super::saved::Value;
 use super::steps::digest;
 use super::{Event, Life, World, Writer};
 use crate::decide::Choice;
@@ -139,6 +141,7 @@ impl World {
                 }
             }
             TaskOutput::Store(request) => self.ask_store(task, request, bytes),
+            TaskOutput::Save(state) => self.save(task, &state),
             TaskOutput::Read(request) => {
                 let (id, attempt) = (task.id(), task.attempt());
                 if let Some(slot) = self.slot_mut(id, attempt) {
@@ -153,6 +156,14 @@ impl World {
             }
         }
         ControlFlow::Continue(())
+    }
+
+    fn save(&mut self, task: &Task, state: &SavedState) {
+        let (id, attempt) = (task.id(), task.attempt());
+        let operators = state.operators.iter().map(OperatorSnapshot::to_state).collect();
+        let Some(slot) = self.slot_mut(id, attempt) else { return };
+        let applied = slot.applied.clone();
+        self.saved.save(id, attempt, state.follows, Value { operators, applied });
     }
 
     fn send(&mut self, task: &Task, outlet: OutletIndex, element: Element, lineage: &mut Lineage) {
@@ -270,6 +281,10 @@ impl World {
         };
         let (id, attempt) = (task.id(), task.attempt());
         let state = snapshot.to_state();
+        let drops_state = self.plan.job.config().mechanism.drops_state();
+        if let Some(slot) = self.slot_mut(id, attempt).filter(|_| drops_state) {
+            slot.applied = Log::new();
+        }
         if let Some(shadow) = self.shadow_of_cut(id, attempt, *checkpoint) {
             self.shadows.insert(*key, shadow);
         } else if let Some(slot) = self.slot_mut(id, attempt) {

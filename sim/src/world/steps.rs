@@ -4,7 +4,7 @@ use cofferdam::element::{Barrier, Batch, Element};
 use cofferdam::guarantee::Mechanism;
 use cofferdam::id::{AttemptId, ChannelIndex, TaskId};
 use cofferdam::job::TaskStart;
-use cofferdam::message::TaskError;
+use cofferdam::message::{TaskError, ToTask};
 use cofferdam::operator::source::{ReadOutcome, ReadReply};
 use cofferdam::state::hash::KeyHash;
 use cofferdam::state::snapshot::TaskState;
@@ -183,7 +183,26 @@ impl World {
         }
     }
 
+    /// Hands a task what the coordinator says.
+    pub(super) fn notify(&mut self, id: TaskId, attempt: AttemptId, message: ToTask) {
+        let slots = self.slots.iter().chain(&self.zombies);
+        let mut of_task = slots.filter(|slot| (slot.task, slot.attempt) == (id, attempt));
+        let Some(Slot { life: Life::Live(task), .. }) = of_task.next() else { return };
+        let heard = self.interposer.notice(task, message);
+        if let Some(message) = heard {
+            self.with_task(id, attempt, |task| task.handle_message(message));
+        }
+    }
+
     fn hand_in(&mut self, id: TaskId, attempt: AttemptId, reply: ReadReply, origins: Origins) {
+        let has_records = !origins.is_empty();
+        self.hand_on(id, attempt, reply, origins);
+        for message in self.interposer.noticed(id, attempt, has_records) {
+            self.with_task(id, attempt, |task| task.handle_message(message));
+        }
+    }
+
+    fn hand_on(&mut self, id: TaskId, attempt: AttemptId, reply: ReadReply, origins: Origins) {
         let records = match &reply.outcome {
             ReadOutcome::Records { records, .. } => records.clone(),
             ReadOutcome::Nothing | ReadOutcome::End | ReadOutcome::Failed(_) => {
@@ -257,6 +276,15 @@ impl World {
                 return self.report_failure(id, attempt, TaskError::Restore(error.to_string()));
             }
         };
+        let is_external = plan.job.config().state.is_external();
+        let saved = is_external.then(|| {
+            let checkpoint = restored.map(|(checkpoint, _)| checkpoint);
+            self.saved.open(id, attempt, checkpoint)
+        });
+        if let Some(saved) = &saved {
+            let restored = task.restore_saved(&saved.operators);
+            restored.expect("the store of the state gives what the task has saved");
+        }
         let restored = restored.map(|(checkpoint, key)| {
             let digest = digest(&task.capture(checkpoint).to_state());
             let shadow = self.shadows.get(&key).cloned().unwrap_or_default();
@@ -264,6 +292,9 @@ impl World {
             slot.applied = shadow.applied;
             (checkpoint, digest)
         });
+        if let (Some(saved), Some(slot)) = (saved, self.slot_mut(id, attempt)) {
+            slot.applied = saved.applied;
+        }
         self.record(TraceEvent::Started { task: id, attempt, restored });
         self.resume(&mut task, resumed);
         let slot = self.slot_mut(id, attempt).expect("it was there a moment ago");

@@ -3,14 +3,14 @@
 mod trial;
 
 use clap::Args;
-use cofferdam::guarantee::{Claim, Level};
+use cofferdam::guarantee::{Claim, Level, StateHome};
 use cofferdam::job::InferredClaim;
 use serde::Serialize;
 
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::mode::{Mode, ModeArgs, sample};
 use crate::cli::output::{Console, Paint, Painted, Table};
-use crate::cli::values::{find_job, positive, seed};
+use crate::cli::values::{find_job, positive, seed, word};
 use crate::jobs::{self, BuiltinJob, Parameters};
 
 use trial::{Trial, conclude, try_all};
@@ -25,6 +25,10 @@ pub(crate) struct AnalyzeArgs {
     /// promises, or why it can not be
     #[arg(long, conflicts_with_all = ["guarantee", "mechanism", "sink"])]
     matrix: bool,
+    /// Where keyed state lives: in the tasks, or in a store of its own that no failure rolls back,
+    /// or that rolls back with the checkpoint
+    #[arg(long, value_parser = word::<StateHome>(), default_value = "heap")]
+    state: StateHome,
     /// Put each claim to the test over so many seeds, and look for a counter-example to the next
     /// stronger one
     #[arg(long, value_name = "N", value_parser = positive)]
@@ -44,6 +48,8 @@ struct ClaimRow {
     job: &'static str,
     #[serde(flatten)]
     mode: Mode,
+    /// Where keyed state lives.
+    state_home: StateHome,
     /// None if the parts do not go together.
     claim: Option<Claim>,
     sinks: Vec<SinkRow>,
@@ -76,7 +82,7 @@ pub(crate) fn analyze(args: &AnalyzeArgs, console: &Console) -> Result<Exit, Fai
         None => matrix(jobs::all(), args),
     };
     if let Some(seeds) = args.seeds {
-        try_all(&mut rows, seeds, console)?;
+        try_all(&mut rows, args.state, seeds, console)?;
     }
     match (console.is_json(), args.matrix) {
         (true, _) => {
@@ -96,9 +102,9 @@ pub(crate) fn analyze(args: &AnalyzeArgs, console: &Console) -> Result<Exit, Fai
 fn matrix(jobs: &[&'static dyn BuiltinJob], args: &AnalyzeArgs) -> Vec<ClaimRow> {
     let modes = jobs.iter().flat_map(|job| Mode::every().map(|mode| (*job, mode)));
     let row = |(job, mode): (&'static dyn BuiltinJob, Mode)| match mode.refusal() {
-        Some(reason) => ClaimRow::refused(job, mode, reason),
+        Some(reason) => ClaimRow::refused(job, mode, args.state, reason),
         None => ClaimRow::of(job, mode, args)
-            .unwrap_or_else(|failure| ClaimRow::refused(job, mode, failure.text)),
+            .unwrap_or_else(|failure| ClaimRow::refused(job, mode, args.state, failure.text)),
     };
     modes.map(row).collect()
 }
@@ -143,8 +149,9 @@ fn show_matrix(rows: &[ClaimRow], console: &Console) {
 
 fn tell(row: &ClaimRow, console: &Console) {
     let paint = console.paint;
-    let ClaimRow { job, mode, .. } = row;
-    console.say(format!("{}  {mode}", paint.bold(job)));
+    let ClaimRow { job, mode, state_home, .. } = row;
+    let home = if state_home.is_external() { format!(", {state_home}") } else { String::new() };
+    console.say(format!("{}  {mode}{home}", paint.bold(job)));
     let mut table = Table::default();
     let state = painted_level(row.claim.map(|claim| claim.state));
     table.row(paint, [("  state", Paint::plain as Painted), state]);
@@ -182,19 +189,26 @@ impl ClaimRow {
     }
 
     fn of(job: &'static dyn BuiltinJob, mode: Mode, args: &AnalyzeArgs) -> Result<Self, Failure> {
-        let setup = mode.setup(args.mode.parallelism, Parameters::of(job));
+        let mut setup = mode.setup(args.mode.parallelism, Parameters::of(job));
+        setup.config.state = args.state;
         let inferred = sample(job, &setup, args.seed)?.claim();
         let claim = Some(inferred.claim());
         let InferredClaim { sinks, because, .. } = inferred;
         let sinks =
             sinks.iter().map(|sink| SinkRow { uid: sink.uid.to_string(), level: sink.level });
         let sinks = sinks.collect();
-        Ok(Self { schema: None, job: job.name(), mode, claim, sinks, because, trial: None })
+        let (job, state_home) = (job.name(), args.state);
+        Ok(Self { schema: None, job, mode, state_home, claim, sinks, because, trial: None })
     }
 
-    fn refused(job: &'static dyn BuiltinJob, mode: Mode, reason: String) -> Self {
+    fn refused(
+        job: &'static dyn BuiltinJob,
+        mode: Mode,
+        state_home: StateHome,
+        reason: String,
+    ) -> Self {
         let (job, because, sinks) = (job.name(), vec![reason], Vec::new());
-        Self { schema: None, job, mode, claim: None, sinks, because, trial: None }
+        Self { schema: None, job, mode, state_home, claim: None, sinks, because, trial: None }
     }
 }
 

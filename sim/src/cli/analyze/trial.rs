@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 use std::thread;
 
-use cofferdam::guarantee::{Claim, Level};
+use cofferdam::guarantee::{Claim, Level, StateHome};
 use serde::Serialize;
 
 use super::ClaimRow;
@@ -41,7 +41,12 @@ struct Stronger {
 
 /// Tries every row that has a claim, over the seeds of a suite: the parallelism is drawn too, and
 /// each run is held to what its own graph claims.
-pub(super) fn try_all(rows: &mut [ClaimRow], seeds: u64, console: &Console) -> Result<(), Failure> {
+pub(super) fn try_all(
+    rows: &mut [ClaimRow],
+    state: StateHome,
+    seeds: u64,
+    console: &Console,
+) -> Result<(), Failure> {
     let mut planned = Vec::new();
     for (index, row) in rows.iter().enumerate() {
         let Some(claim) = row.claim else { continue };
@@ -56,7 +61,7 @@ pub(super) fn try_all(rows: &mut [ClaimRow], seeds: u64, console: &Console) -> R
         let Mode { guarantee, mechanism, sink } = rows[*index].mode;
         let usual = run::Mode::of(guarantee, Parameters::of(*job));
         let claim = side.map(|_| *claim);
-        Row { source: job, mode: run::Mode { mechanism, sink, claim, ..usual } }
+        Row { source: job, mode: run::Mode { mechanism, sink, state, claim, ..usual } }
     });
     let campaign_rows: Vec<Row<'_>> = campaign_rows.collect();
     let tallies = conduct(&campaign_rows, seeds, console)?;

@@ -204,7 +204,7 @@ fn plan(args: &SuiteArgs) -> Result<Vec<Planned>, Failure> {
             let Mode { guarantee, mechanism, sink } = mode;
             let parameters = Parameters::of(job);
             let setup = mode.setup(2, parameters.clone());
-            let claim = args.simulation.inferred_claim(job, &setup, lines.as_ref())?;
+            let claim = args.simulation.inferred_claim(job, setup, lines.as_ref())?;
             let mut row = run::Mode { mechanism, sink, ..run::Mode::of(guarantee, parameters) };
             args.simulation.apply(&mut row, lines.clone(), claim);
             planned.push(Planned { job, claim: row.claim.unwrap_or(claim), mode: row });
