@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{AttemptId, ChannelId, CheckpointId, TaskId, TransactionId};
+use crate::id::{AttemptId, ChannelId, CheckpointId, SplitId, TaskId, TransactionId};
 use crate::message::AbortReason;
 use crate::time::{EventTime, Instant};
 
@@ -358,6 +358,28 @@ pub enum TraceEvent {
         task: TaskId,
         /// The attempt.
         attempt: AttemptId,
+    },
+    /// A log has dropped its oldest records.
+    Truncated {
+        /// The task that reads it.
+        task: TaskId,
+        /// The split.
+        split: SplitId,
+        /// The offset of the first record that is left.
+        first: u64,
+    },
+    /// A task has reported that a record is gone which it was to read.
+    LossReported {
+        /// The task.
+        task: TaskId,
+        /// The attempt.
+        attempt: AttemptId,
+        /// The split.
+        split: SplitId,
+        /// The offset of the record.
+        wanted: u64,
+        /// The offset of the first record that is left.
+        first: u64,
     },
     /// A fault other than a crash: a lost, late or doubled message, or a store that does not do
     /// what it was asked to.

@@ -216,6 +216,10 @@ fn read_inputs(job: &Job) -> Result<Vec<CaseInput>, JobError> {
                             "a simulated source has to come to an end".to_owned(),
                         ));
                     }
+                    ReadOutcome::Gone { wanted, .. } => {
+                        let text = format!("record {wanted} of a source is gone before the run");
+                        return Err(JobError::Input(text));
+                    }
                     ReadOutcome::Failed(error) => return Err(JobError::Input(error.to_string())),
                 }
             }

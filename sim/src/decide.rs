@@ -36,6 +36,8 @@ pub enum Choice {
     StartDelay,
     /// Whether a stopped task goes on for a while, by task.
     ZombieFate,
+    /// When a log drops its oldest records, and how many, by truncation.
+    Truncation,
 }
 
 impl Choice {
@@ -49,6 +51,7 @@ impl Choice {
             | Self::Detection => Purpose::Schedule,
             Self::MessageDelay | Self::NoticeFate | Self::ZombieFate => Purpose::Messages,
             Self::WriteDelay | Self::WriteFate | Self::CrashFate => Purpose::Storage,
+            Self::Truncation => Purpose::Upstream,
         }
     }
 }
@@ -62,6 +65,7 @@ pub struct Decider {
     schedule: Dice,
     messages: Dice,
     storage: Dice,
+    upstream: Dice,
     recorded: Option<Decisions>,
     scripted: Option<Script>,
 }
@@ -91,6 +95,7 @@ impl Decider {
             schedule: Dice::new(seed, Purpose::Schedule),
             messages: Dice::new(seed, Purpose::Messages),
             storage: Dice::new(seed, Purpose::Storage),
+            upstream: Dice::new(seed, Purpose::Upstream),
             recorded: records.then(Decisions::new),
             scripted: None,
         }
@@ -107,6 +112,7 @@ impl Decider {
         let dice = match choice.purpose() {
             Purpose::Messages => &mut self.messages,
             Purpose::Storage => &mut self.storage,
+            Purpose::Upstream => &mut self.upstream,
             Purpose::Schedule | Purpose::Options | Purpose::Workload | Purpose::Faults => {
                 &mut self.schedule
             }

@@ -70,11 +70,13 @@ pub enum Variant {
     OutputNotInFlight,
     /// A barrier that overtakes is handed in after the next record.
     RecordBeforeBarrier,
+    /// A source whose log was truncated goes on behind the gap and says nothing.
+    GapSkipped,
 }
 
 impl Variant {
     /// Every variant.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::BarrierNotAligned,
         Self::CommitAtSnapshot,
         Self::AcknowledgeBeforeStored,
@@ -99,6 +101,7 @@ impl Variant {
         Self::InFlightBehindBarrier,
         Self::OutputNotInFlight,
         Self::RecordBeforeBarrier,
+        Self::GapSkipped,
     ];
 }
 
@@ -133,7 +136,8 @@ impl Variant {
             | Self::DoubledWordEndsTree
             | Self::InFlightBehindBarrier
             | Self::OutputNotInFlight
-            | Self::RecordBeforeBarrier => {}
+            | Self::RecordBeforeBarrier
+            | Self::GapSkipped => {}
         }
     }
 }
@@ -165,6 +169,7 @@ impl fmt::Display for Variant {
             Self::InFlightBehindBarrier => "in-flight-behind-barrier",
             Self::OutputNotInFlight => "output-not-in-flight",
             Self::RecordBeforeBarrier => "record-before-barrier",
+            Self::GapSkipped => "gap-skipped",
         })
     }
 }

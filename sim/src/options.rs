@@ -84,6 +84,9 @@ pub struct Options {
     pub store_unknown_permille: u64,
     /// Tasks that go on after they were told to stop, of 1000.
     pub zombies_permille: u64,
+    /// How often logs with a retention time drop their oldest records.
+    #[serde(default)]
+    pub truncations: u64,
     /// When faults stop.
     pub faults_until_us: u64,
     /// What follows a failure.
@@ -140,16 +143,24 @@ impl Options {
             store_failed_permille: 0,
             store_unknown_permille: 0,
             zombies_permille: 0,
+            truncations: 0,
             faults_until_us: dice.between(5_000, 60_000),
             restarts: Restarts::Fixed,
         };
+        let kinds_permille = match profile {
+            FaultProfile::None => 0,
+            FaultProfile::Default => 500,
+            FaultProfile::Full => 1000,
+        };
         match profile {
             FaultProfile::None => options.faults_until_us = 0,
-            FaultProfile::Default => options.draw_faults(dice, 500),
-            FaultProfile::Full => options.draw_faults(dice, 1000),
+            FaultProfile::Default | FaultProfile::Full => options.draw_faults(dice, kinds_permille),
         }
         options.restarts = *dice.pick(&[Restarts::Fixed, Restarts::Exponential, Restarts::Rate]);
         options.alignment_timeout_us = *dice.pick(&[0, 50, 300, 2_000]);
+        if dice.chance(kinds_permille) {
+            options.truncations = dice.between(1, 4);
+        }
         options
     }
 

@@ -9,7 +9,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cofferdam::connector::log::TruncatedLog;
 use cofferdam::connector::memory::{Collect, CollectTransactions, Range, VecSource};
+use cofferdam::coordinator::JobError;
 use cofferdam::element::Record;
 use cofferdam::guarantee::{Level, Mechanism, SinkContract};
 use cofferdam::id::{AttemptId, TransactionId, VertexId};
@@ -17,6 +19,7 @@ use cofferdam::job::{Job, JobBuilder};
 use cofferdam::operator::Emit;
 use cofferdam::operator::keyed::{KeyedContext, KeyedProcess};
 use cofferdam::operator::sink::{SinkError, WriteAheadSink};
+use cofferdam::operator::source::Source;
 use cofferdam::state::codec;
 use cofferdam::state::key_group::KeyGroupCount;
 use cofferdam::time::EventTime;
@@ -99,6 +102,12 @@ fn counting(options: &Options, mechanism: Mechanism, sink: SinkContract) -> Job 
     counting_into(options, mechanism, sink, true)
 }
 
+/// As [`counting`], over a log that drops its oldest records.
+fn counting_a_log(options: &Options, mechanism: Mechanism, sink: SinkContract) -> Job {
+    let log = TruncatedLog::from(Arc::new((0..RECORDS).collect()));
+    count(log, options, mechanism, sink, true)
+}
+
 /// As [`counting`]; what its write-ahead sink sends twice is visible twice.
 fn counting_and_resending(options: &Options, mechanism: Mechanism, sink: SinkContract) -> Job {
     counting_into(options, mechanism, sink, false)
@@ -110,10 +119,21 @@ fn counting_into(
     sink: SinkContract,
     is_idempotent: bool,
 ) -> Job {
+    let numbers = VecSource::new((0..RECORDS).collect());
+    count(numbers, options, mechanism, sink, is_idempotent)
+}
+
+fn count(
+    source: impl Source<Record = u64>,
+    options: &Options,
+    mechanism: Mechanism,
+    sink: SinkContract,
+    is_idempotent: bool,
+) -> Job {
     let builder = JobBuilder::new("counting", options.parallelism);
     builder.key_groups(KeyGroupCount::new(options.key_groups).unwrap());
     let counts = builder
-        .source("numbers", VecSource::new((0..RECORDS).collect()))
+        .source("numbers", source)
         .flat_map("keys", |number: u64, out| keys(number).for_each(|key| out.emit(key)))
         .key_by(|key| *key)
         .aggregate("count", 0u64, |count: &mut u64, _| *count += 1);
@@ -500,6 +520,26 @@ fn positions_that_are_left_out_are_caught_by_the_records_that_are_lost() {
 fn positions_of_another_checkpoint_are_caught_by_what_the_state_has_taken_in() {
     assert_caught(COUNTING, Variant::PositionsStale, "state-delivery");
     assert_caught(COUNTING, Variant::PositionsStale, "output-delivery");
+}
+
+const FROM_A_LOG: Case = Case { make: counting_a_log, ..COUNTING };
+
+#[test]
+fn a_log_that_drops_records_ends_a_job_that_needs_them_and_the_report_names_them() {
+    assert_held(FROM_A_LOG);
+    let reports = (0..SEEDS).filter_map(|seed| match FROM_A_LOG.run(seed, None).ending() {
+        Some(Ending::Failed(error @ JobError::Lost { .. })) => Some(error.to_string()),
+        Some(Ending::Failed(_) | Ending::Finished | Ending::Stuck) | None => None,
+    });
+    let reports: Vec<String> = reports.collect();
+    assert!(reports.len() > 5, "{reports:?}");
+    assert!(reports[0].contains("of split-"), "{}", reports[0]);
+}
+
+#[test]
+fn a_gap_in_a_log_that_is_skipped_silently_is_caught() {
+    assert_caught(FROM_A_LOG, Variant::GapSkipped, "state-delivery");
+    assert_caught(FROM_A_LOG, Variant::GapSkipped, "output-delivery");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "threads")]
 pub mod file;
+pub mod log;
 pub mod memory;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

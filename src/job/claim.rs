@@ -97,6 +97,7 @@ impl Job {
     pub fn claim(&self) -> InferredClaim {
         let mut because = Reasons::default();
         self.explain_mechanism(&mut because);
+        self.explain_retention(&mut because);
         let mut passed: Vec<Option<Passed>> = vec![None; self.vertices.len()];
         let mut state = self.first_arrival().level();
         let mut sinks = Vec::new();
@@ -171,6 +172,26 @@ impl Job {
             }
         };
         because.push(level, reason);
+    }
+
+    /// What a log no longer holds can not be replayed; the job fails then and hides nothing, so the
+    /// level stays.
+    fn explain_retention(&self, because: &mut Reasons) {
+        let sources = self.vertices.iter().zip(self.graph.vertices());
+        let truncated = sources.filter(|(parts, _)| {
+            parts.source.as_ref().is_some_and(|parts| parts.source.is_truncated())
+        });
+        for (_, vertex) in truncated {
+            because.push(
+                Level::ExactlyOnce,
+                format!(
+                    "source '{}' keeps its records for a limited time, which bounds this claim: a \
+                     restart that needs older ones fails and says which; a longer retention would \
+                     lift it",
+                    vertex.name
+                ),
+            );
+        }
     }
 
     fn first_with_several_inputs(&self) -> Option<TaskId> {

@@ -54,6 +54,12 @@ pub trait Source: Clone + Send + 'static {
     fn is_replayable(&self) -> bool {
         true
     }
+
+    /// Whether the input loses its oldest records while it is read. A replay that comes too late
+    /// finds them [`Fetch::Gone`]: so retention bounds what such a source can promise.
+    fn is_truncated(&self) -> bool {
+        false
+    }
 }
 
 /// What a read gave.
@@ -65,6 +71,14 @@ pub enum Fetch<T> {
     Nothing,
     /// Nothing ever again.
     End,
+    /// The record at the cursor was there and is not any more. The job fails and says so: what
+    /// went on behind the gap would hide it.
+    Gone {
+        /// The position of the record.
+        wanted: u64,
+        /// The first position that is left.
+        first: u64,
+    },
 }
 
 /// Why a source can not go on.
@@ -98,6 +112,8 @@ pub trait ErasedSource: Send {
     fn read(&mut self, cursor: &[u8], records_max: usize) -> ReadOutcome;
     /// As [`Source::is_replayable`].
     fn is_replayable(&self) -> bool;
+    /// As [`Source::is_truncated`].
+    fn is_truncated(&self) -> bool;
     /// A copy.
     fn clone_box(&self) -> Box<dyn ErasedSource>;
 }
@@ -124,12 +140,17 @@ impl<S: Source> ErasedSource for S {
             }
             Ok(Fetch::Nothing) => ReadOutcome::Nothing,
             Ok(Fetch::End) => ReadOutcome::End,
+            Ok(Fetch::Gone { wanted, first }) => ReadOutcome::Gone { wanted, first },
             Err(error) => ReadOutcome::Failed(error.into()),
         }
     }
 
     fn is_replayable(&self) -> bool {
         Source::is_replayable(self)
+    }
+
+    fn is_truncated(&self) -> bool {
+        Source::is_truncated(self)
     }
 
     fn clone_box(&self) -> Box<dyn ErasedSource> {
@@ -171,6 +192,13 @@ pub enum ReadOutcome {
     Nothing,
     /// The split has ended.
     End,
+    /// As [`Fetch::Gone`].
+    Gone {
+        /// The position of the record.
+        wanted: u64,
+        /// The first position that is left.
+        first: u64,
+    },
     /// The source can not go on.
     Failed(TaskError),
 }
@@ -382,6 +410,9 @@ impl SourceMachine {
         {
             return match reply.outcome {
                 ReadOutcome::Failed(error) => Err(error),
+                ReadOutcome::Gone { wanted, first } => {
+                    Err(TaskError::Lost { split: reply.split, wanted, first })
+                }
                 ReadOutcome::Nothing => kept.give_nothing(false).map(|()| None),
                 ReadOutcome::End => kept.give_nothing(true).map(|()| None),
                 ReadOutcome::Records { records, cursor } => {
@@ -392,6 +423,9 @@ impl SourceMachine {
         }
         match reply.outcome {
             ReadOutcome::Failed(error) => return Err(error),
+            ReadOutcome::Gone { wanted, first } => {
+                return Err(TaskError::Lost { split: reply.split, wanted, first });
+            }
             ReadOutcome::Nothing => {}
             ReadOutcome::End => split.ended = true,
             ReadOutcome::Records { records, cursor } => {

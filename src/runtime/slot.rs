@@ -352,7 +352,7 @@ impl Hands {
                 office.counters.records_in.fetch_add(records.len() as u64, Ordering::Relaxed);
             }
             ReadOutcome::Nothing => self.read_at = Some(Instant::now() + SOURCE_PAUSE),
-            ReadOutcome::End | ReadOutcome::Failed(_) => {}
+            ReadOutcome::End | ReadOutcome::Gone { .. } | ReadOutcome::Failed(_) => {}
         }
         ReadReply { split: request.split, outcome }
     }

@@ -81,6 +81,7 @@ impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
         match error {
             RunError::Input(_) | RunError::Restore(_) | RunError::Store(_) => Self::input(error),
+            RunError::Lost(text) => Self::again(Exit::Violated, text),
             RunError::Failed(text) => {
                 Self::again(Exit::Violated, format!("the job is stuck: {text}"))
             }

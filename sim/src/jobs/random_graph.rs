@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use cofferdam::connector::log::TruncatedLog;
 use cofferdam::connector::memory::VecSource;
 use cofferdam::job::{JobBuilder, Stream};
 use cofferdam::operator::Emit;
@@ -16,7 +17,7 @@ use crate::jobs::ends::{Ends, Watched, builder};
 #[cfg(feature = "cli")]
 use crate::jobs::files::{FileJob, Files};
 use crate::jobs::row::{JsonObject, Row, encoded_json, json_field};
-use crate::jobs::{BuiltinJob, Case, CaseData, CaseInput, JobError, Setup};
+use crate::jobs::{BuiltinJob, Case, CaseData, CaseInput, JobError, Parameter, Setup};
 use crate::reference::random_graph::RandomGraphReference;
 use crate::workload::plan::{Change, Exit, Item, KeyRule, KeyedStep, Plan, Step, items};
 
@@ -32,6 +33,14 @@ impl BuiltinJob for RandomGraph {
         "counts over operators and edges that are drawn from the seed"
     }
 
+    fn parameters(&self) -> &'static [Parameter] {
+        &[Parameter {
+            flag: "source",
+            default: "list",
+            help: "what is read: a list that stays, or a log that drops its oldest records",
+        }]
+    }
+
     fn row_json(&self, _uid: &str, row: &[u8]) -> Result<Vec<u8>, DecodeError> {
         encoded_json::<Item>(row)
     }
@@ -43,7 +52,8 @@ impl BuiltinJob for RandomGraph {
         let lists: Vec<Arc<Vec<Item>>> = lists.into_iter().map(Arc::new).collect();
         let ends = Watched(setup.sink);
         let builder = builder(self.name(), setup.shape);
-        let mut open = Some(begin(&builder, &plan, &lists));
+        let kind = setup.parameters.read("source", SourceKind::parse)?;
+        let mut open = Some(begin(&builder, &plan, &lists, kind));
         for (position, step) in plan.steps.iter().enumerate() {
             open = open.and_then(|stream| take_step(stream, position, step, &ends));
         }
@@ -78,10 +88,36 @@ impl Row for Item {
     }
 }
 
-fn begin(builder: &JobBuilder, plan: &Plan, lists: &[Arc<Vec<Item>>]) -> Stream<Pass<Item>> {
+/// What the sources are.
+#[derive(Clone, Copy)]
+enum SourceKind {
+    List,
+    Log,
+}
+
+impl SourceKind {
+    fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "list" => Ok(Self::List),
+            "log" => Ok(Self::Log),
+            _ => Err("it is one of list, log".to_owned()),
+        }
+    }
+}
+
+fn begin(
+    builder: &JobBuilder,
+    plan: &Plan,
+    lists: &[Arc<Vec<Item>>],
+    kind: SourceKind,
+) -> Stream<Pass<Item>> {
     let sources = plan.sources.iter().zip(lists).enumerate();
     let streams = sources.map(|(number, (parallelism, list))| {
-        let source = builder.source(&format!("source-{number}"), VecSource::from(list.clone()));
+        let uid = format!("source-{number}");
+        let source = match kind {
+            SourceKind::List => builder.source(&uid, VecSource::from(list.clone())),
+            SourceKind::Log => builder.source(&uid, TruncatedLog::from(list.clone())),
+        };
         source.parallelism(*parallelism)
     });
     streams.reduce(Stream::union).expect("a plan has a source")

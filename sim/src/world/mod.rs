@@ -14,6 +14,7 @@ mod in_flight;
 mod lineage;
 mod outputs;
 mod steps;
+mod upstream;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -22,7 +23,7 @@ use std::time::Duration;
 
 use cofferdam::coordinator::{Coordinator, JobError};
 use cofferdam::element::{Batch, Element};
-use cofferdam::id::{AttemptId, ChannelId, CheckpointId, TaskId, TransactionId, VertexId};
+use cofferdam::id::{AttemptId, ChannelId, CheckpointId, SplitId, TaskId, TransactionId, VertexId};
 use cofferdam::job::Job;
 use cofferdam::message::{TaskMessage, ToPeer, ToTask};
 use cofferdam::operator::sink::SinkRequest;
@@ -80,6 +81,8 @@ pub struct World {
     control: Control,
     store: Store,
     external: External,
+    /// The logs that are truncated, as far as they were read, by reader.
+    logs: BTreeMap<(TaskId, SplitId), upstream::Log>,
     interposer: Interposer,
     /// What each snapshot held of whom, by the key of the task's part.
     shadows: BTreeMap<StoreKey, Shadow>,
@@ -181,6 +184,7 @@ enum Event {
     Written { writer: Writer, reply: StoreReply },
     External { task: TaskId, attempt: AttemptId, request: SinkRequest },
     Cancelled(AttemptId),
+    Truncation(u32),
     CoordinatorRestart,
     ZombieEnd(TaskId, AttemptId),
 }
@@ -212,6 +216,7 @@ impl World {
             },
             store: Store::default(),
             external,
+            logs: BTreeMap::new(),
             interposer: Interposer::new(plan.variant),
             shadows: BTreeMap::new(),
             logged: BTreeMap::new(),
@@ -226,6 +231,7 @@ impl World {
             ending: None,
             plan,
         };
+        world.plan_truncations();
         world.start_coordinator();
         world
     }
@@ -365,6 +371,7 @@ impl World {
             Event::Cancelled(attempt) => self.with_coordinator(|machine, now| {
                 machine.handle_cancelled(now, attempt);
             }),
+            Event::Truncation(number) => self.truncate(number),
             Event::CoordinatorRestart => self.start_coordinator(),
             Event::ZombieEnd(task, attempt) => {
                 self.end_zombie(task, attempt);

@@ -236,6 +236,9 @@ impl World {
         if let FromTask::Acknowledged { checkpoint, .. } = body {
             self.record(TraceEvent::Acknowledged { task: id, attempt, checkpoint });
         }
+        if let FromTask::Failed(TaskError::Lost { split, wanted, first }) = body {
+            self.record(TraceEvent::LossReported { task: id, attempt, split, wanted, first });
+        }
         let most = self.plan.options.message_delay_us;
         let delay = self.delay(Choice::MessageDelay, id.get(), most);
         let at = self.now + delay;

@@ -11,7 +11,7 @@ use cofferdam::state::snapshot::TaskState;
 use cofferdam::storage::StoreKey;
 use cofferdam::task::Task;
 use cofferdam::time::Instant;
-use cofferdam::trace::{Origin, RecordId, TraceEvent};
+use cofferdam::trace::{Origin, TraceEvent};
 use smallvec::SmallVec;
 
 use super::lineage::{self, Lineage};
@@ -148,40 +148,19 @@ impl World {
         }
     }
 
-    /// Reads from a source as often as the drawn batch size says.
-    fn read_source(&mut self, id: TaskId, attempt: AttemptId) {
-        let plan = self.plan.clone();
-        let most = plan.options.batch_records_max;
-        let records = 1 + self.decider.mostly_short(Choice::BatchSize, id.get(), most);
-        let whole = plan.options.whole_batches;
-        for _ in 0..if whole { 1 } else { records } {
-            let Some(slot) = self.slot_mut(id, attempt) else { return };
-            let Some(request) = slot.read.take() else { return };
-            let (vertex, _) = plan.job.graph().place_of(id);
-            let source = plan.sources.iter().position(|(source, _)| *source == vertex);
-            let source = source.expect("every source is in the plan");
-            let first = (plan.sources[source].1)(&request.cursor);
-            let client = slot.client.as_mut().expect("a task that reads begins with a source");
-            let records_max = if whole { records as usize } else { 1 };
-            let records_max = records_max.min(request.records_max);
-            let outcome = client.read(&request.cursor, records_max);
-            let count = match &outcome {
-                ReadOutcome::Records { records, .. } => records.len() as u64,
-                ReadOutcome::Nothing | ReadOutcome::End | ReadOutcome::Failed(_) => 0,
-            };
-            let origin = |position| Origin {
-                record: Some(RecordId { source: source as u32, offset: first + position }),
-                path: 0,
-            };
-            let origins: Origins = (0..count).map(origin).collect();
-            self.hand_in(id, attempt, ReadReply { split: request.split, outcome }, origins);
-        }
-    }
-
-    fn hand_in(&mut self, id: TaskId, attempt: AttemptId, reply: ReadReply, origins: Origins) {
+    pub(super) fn hand_in(
+        &mut self,
+        id: TaskId,
+        attempt: AttemptId,
+        reply: ReadReply,
+        origins: Origins,
+    ) {
         let records = match &reply.outcome {
             ReadOutcome::Records { records, .. } => records.clone(),
-            ReadOutcome::Nothing | ReadOutcome::End | ReadOutcome::Failed(_) => {
+            ReadOutcome::Nothing
+            | ReadOutcome::End
+            | ReadOutcome::Gone { .. }
+            | ReadOutcome::Failed(_) => {
                 return self.with_task(id, attempt, |task| task.handle_read(reply));
             }
         };
