@@ -210,6 +210,7 @@ fn read_inputs(job: &Job) -> Result<Vec<CaseInput>, JobError> {
                         records.push(read);
                         cursor = next;
                     }
+                    ReadOutcome::Messages { records: read, .. } => records.push(read),
                     ReadOutcome::End => break,
                     ReadOutcome::Nothing => {
                         return Err(JobError::Input(

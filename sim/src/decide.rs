@@ -38,6 +38,8 @@ pub enum Choice {
     ZombieFate,
     /// When a log drops its oldest records, and how many, by truncation.
     Truncation,
+    /// Which message a queue gives out, and when it hears and answers, by task.
+    Delivery,
 }
 
 impl Choice {
@@ -51,7 +53,7 @@ impl Choice {
             | Self::Detection => Purpose::Schedule,
             Self::MessageDelay | Self::NoticeFate | Self::ZombieFate => Purpose::Messages,
             Self::WriteDelay | Self::WriteFate | Self::CrashFate => Purpose::Storage,
-            Self::Truncation => Purpose::Upstream,
+            Self::Truncation | Self::Delivery => Purpose::Upstream,
         }
     }
 }

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use cofferdam::element::{Anchor, Element, Root};
-use cofferdam::id::{AttemptId, ChannelIndex, CheckpointId, SplitId, TaskId};
+use cofferdam::id::{AttemptId, ChannelIndex, CheckpointId, MessageId, SplitId, TaskId};
 use cofferdam::message::ToPeer;
+use cofferdam::operator::queue::Acknowledgement;
 use cofferdam::operator::sink::{SinkReply, SinkRequest};
-use cofferdam::state::snapshot::{InFlight, SourceState, TaskSnapshot};
+use cofferdam::state::snapshot::{InFlight, SourceState, TaskSnapshot, TaskState};
 use cofferdam::storage::{
     StateHandle, StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue,
 };
@@ -72,11 +73,30 @@ pub enum Variant {
     RecordBeforeBarrier,
     /// A source whose log was truncated goes on behind the gap and says nothing.
     GapSkipped,
+    /// A source acknowledges messages when it has emitted them.
+    AcknowledgedWhenEmitted,
+    /// At a completion everything is acknowledged that was emitted by then, and not just what the
+    /// checkpoint holds.
+    AcknowledgedBeyondCheckpoint,
+    /// What was emitted is acknowledged from time to time as well.
+    AcknowledgedByTime,
+    /// What waited for a checkpoint of an older attempt is acknowledged with a later one.
+    WaiterOutlivesAttempt,
+    /// A restored source forgets the ids that its checkpoint holds.
+    IdsResetAtOpen,
+    /// Snapshots hold no ids of emitted messages.
+    IdsLeftOut,
+    /// A source forgets an id when it has told the queue, not when the queue has confirmed.
+    ConfirmedUnheard,
+    /// A queue gives a message that comes again another id.
+    RedeliveredUnderNewId,
+    /// What comes again and is in the restored state is dropped and not acknowledged.
+    RestoredNotAcknowledged,
 }
 
 impl Variant {
     /// Every variant.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 34] = [
         Self::BarrierNotAligned,
         Self::CommitAtSnapshot,
         Self::AcknowledgeBeforeStored,
@@ -102,6 +122,15 @@ impl Variant {
         Self::OutputNotInFlight,
         Self::RecordBeforeBarrier,
         Self::GapSkipped,
+        Self::AcknowledgedWhenEmitted,
+        Self::AcknowledgedBeyondCheckpoint,
+        Self::AcknowledgedByTime,
+        Self::WaiterOutlivesAttempt,
+        Self::IdsResetAtOpen,
+        Self::IdsLeftOut,
+        Self::ConfirmedUnheard,
+        Self::RedeliveredUnderNewId,
+        Self::RestoredNotAcknowledged,
     ];
 }
 
@@ -137,7 +166,16 @@ impl Variant {
             | Self::InFlightBehindBarrier
             | Self::OutputNotInFlight
             | Self::RecordBeforeBarrier
-            | Self::GapSkipped => {}
+            | Self::GapSkipped
+            | Self::AcknowledgedWhenEmitted
+            | Self::AcknowledgedBeyondCheckpoint
+            | Self::AcknowledgedByTime
+            | Self::WaiterOutlivesAttempt
+            | Self::IdsResetAtOpen
+            | Self::IdsLeftOut
+            | Self::ConfirmedUnheard
+            | Self::RedeliveredUnderNewId
+            | Self::RestoredNotAcknowledged => {}
         }
     }
 }
@@ -170,6 +208,15 @@ impl fmt::Display for Variant {
             Self::OutputNotInFlight => "output-not-in-flight",
             Self::RecordBeforeBarrier => "record-before-barrier",
             Self::GapSkipped => "gap-skipped",
+            Self::AcknowledgedWhenEmitted => "acknowledged-when-emitted",
+            Self::AcknowledgedBeyondCheckpoint => "acknowledged-beyond-checkpoint",
+            Self::AcknowledgedByTime => "acknowledged-by-time",
+            Self::WaiterOutlivesAttempt => "waiter-outlives-attempt",
+            Self::IdsResetAtOpen => "ids-reset-at-open",
+            Self::IdsLeftOut => "ids-left-out",
+            Self::ConfirmedUnheard => "confirmed-unheard",
+            Self::RedeliveredUnderNewId => "redelivered-under-new-id",
+            Self::RestoredNotAcknowledged => "restored-not-acknowledged",
         })
     }
 }
@@ -185,6 +232,8 @@ pub struct Interposer {
     trees: BTreeMap<(AttemptId, Root), OpenTree>,
     /// Where each split was last asked to be read, for the variant that stores that.
     cursors: BTreeMap<(TaskId, SplitId), Vec<u8>>,
+    /// The ids that each task was restored with, for the variant that never acknowledges those.
+    restored: BTreeMap<(TaskId, AttemptId), BTreeSet<(SplitId, MessageId)>>,
     /// Each source's positions at its last checkpoint, for the variant that stores those.
     positions: BTreeMap<TaskId, SourceState>,
 }
@@ -213,6 +262,8 @@ pub enum Passed {
     Stored(StoreReply),
     /// Back to the task, as an answer of its sink.
     Replied(SinkReply),
+    /// Back to the task, as a confirmation of its queue.
+    Confirmed(Acknowledgement),
 }
 
 impl Interposer {
@@ -243,6 +294,18 @@ impl Interposer {
                 ),
                 output,
             ) => smallvec![Passed::Out(self.acknowledging(task, output))],
+            (Some(Variant::ConfirmedUnheard), TaskOutput::Acknowledge(told)) => {
+                smallvec![
+                    Passed::Confirmed(told.clone()),
+                    Passed::Out(TaskOutput::Acknowledge(told)),
+                ]
+            }
+            (Some(Variant::RestoredNotAcknowledged), TaskOutput::Acknowledge(mut told)) => {
+                if let Some(restored) = self.restored.get(&(task.id(), task.attempt())) {
+                    told.ids.retain(|id| !restored.contains(&(told.split, *id)));
+                }
+                smallvec![Passed::Out(TaskOutput::Acknowledge(told))]
+            }
             (Some(Variant::CommitAtSnapshot), TaskOutput::Sink(SinkRequest::Prepare(pending))) => {
                 smallvec![
                     Passed::Out(TaskOutput::Sink(SinkRequest::Prepare(pending))),
@@ -324,6 +387,7 @@ impl Interposer {
             | TaskOutput::Unblock(_)
             | TaskOutput::Report(_)
             | TaskOutput::Sink(_)
+            | TaskOutput::Acknowledge(_)
             | TaskOutput::Alarm(_)
             | TaskOutput::Cut(_)
             | TaskOutput::Overtake(..)
@@ -333,11 +397,25 @@ impl Interposer {
         output
     }
 
+    /// The state that a task is to begin with.
+    pub fn restored(&mut self, task: TaskId, attempt: AttemptId, state: &mut TaskState) {
+        let Some(source) = &mut state.source else { return };
+        if self.is(Variant::IdsResetAtOpen) {
+            source.emitted.clear();
+        }
+        if self.is(Variant::RestoredNotAcknowledged) {
+            self.restored.insert((task, attempt), source.emitted.iter().copied().collect());
+        }
+    }
+
     /// Puts other positions into a source's snapshot, if the variant does.
     fn displace(&mut self, variant: Variant, snapshot: &mut TaskSnapshot) {
         let Some(source) = &mut snapshot.source else { return };
         if variant == Variant::PositionsLeftOut {
             *source = SourceState::default();
+        }
+        if variant == Variant::IdsLeftOut {
+            source.emitted.clear();
         }
         if variant == Variant::PositionsStale {
             let now = source.clone();

@@ -87,6 +87,13 @@ pub struct Options {
     /// How often logs with a retention time drop their oldest records.
     #[serde(default)]
     pub truncations: u64,
+    /// How many messages a queue gives out that are not acknowledged.
+    #[serde(default = "default_open_max")]
+    pub queue_open_max: usize,
+    /// The time after which a queue gives out again what is not acknowledged; 0 if it waits for its
+    /// receiver's death.
+    #[serde(default)]
+    pub queue_redelivery_us: u64,
     /// When faults stop.
     pub faults_until_us: u64,
     /// What follows a failure.
@@ -144,6 +151,8 @@ impl Options {
             store_unknown_permille: 0,
             zombies_permille: 0,
             truncations: 0,
+            queue_open_max: default_open_max(),
+            queue_redelivery_us: 0,
             faults_until_us: dice.between(5_000, 60_000),
             restarts: Restarts::Fixed,
         };
@@ -161,6 +170,8 @@ impl Options {
         if dice.chance(kinds_permille) {
             options.truncations = dice.between(1, 4);
         }
+        options.queue_open_max = *dice.pick(&[4, 16, 64]);
+        options.queue_redelivery_us = *dice.pick(&[0, 500, 5_000]);
         options
     }
 
@@ -201,6 +212,11 @@ impl Options {
             acknowledge_timeout: Duration::from_micros(self.checkpoint_timeout_us),
         }
     }
+}
+
+/// For files that are older than queues.
+const fn default_open_max() -> usize {
+    64
 }
 
 impl Restarts {

@@ -4,5 +4,6 @@
 pub mod file;
 pub mod log;
 pub mod memory;
+pub mod queue;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

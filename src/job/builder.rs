@@ -22,6 +22,7 @@ use crate::operator::Emit;
 use crate::operator::Operator;
 use crate::operator::chain::{Chain, Named, Pass, Segment};
 use crate::operator::keyed::{Aggregate, ByRef, ByValue, KeySelector, Keyed, KeyedProcess};
+use crate::operator::queue::{FromQueue, Queue};
 use crate::operator::route::{Broadcast, ByKey, Forward, Rebalance, Route};
 use crate::operator::sink::{
     Direct, ErasedSink, Logged, Sink, Transactional, TransactionalSink, WriteAheadSink,
@@ -124,6 +125,13 @@ impl JobBuilder {
     /// Begins a stream with a source.
     pub fn source<S: Source>(&self, uid: &str, source: S) -> Stream<Pass<S::Record>> {
         self.begin(uid, SourceParts { source: Box::new(source), watermarks: None })
+    }
+
+    /// Begins a stream with a source that reads queues: messages are acknowledged when a checkpoint
+    /// that covers them is complete, and what is given out again is known by its id (rule 79).
+    /// Without checkpoints they are acknowledged as they are emitted, which promises nothing.
+    pub fn queue<Q: Queue>(&self, uid: &str, queue: Q) -> Stream<Pass<Q::Record>> {
+        self.begin(uid, SourceParts { source: Box::new(FromQueue(queue)), watermarks: None })
     }
 
     /// Begins a stream with a source that makes watermarks: `time_of` reads a record's event time,
@@ -480,6 +488,12 @@ fn check_mechanism(
         {
             let uid = vertex.name.to_string();
             return Err(GraphError::NotReplayable { uid, mechanism });
+        }
+        if mechanism == Mechanism::Acks
+            && parts.source.as_ref().is_some_and(|source| source.source.is_queue())
+        {
+            let uid = vertex.name.to_string();
+            return Err(GraphError::NoPositions { uid, mechanism });
         }
         let Some(sink) = &parts.sink else { continue };
         let (uid, contract) = (sink.uid.to_string(), sink.sink.contract());

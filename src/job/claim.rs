@@ -97,6 +97,7 @@ impl Job {
     pub fn claim(&self) -> InferredClaim {
         let mut because = Reasons::default();
         self.explain_mechanism(&mut because);
+        self.explain_queues(&mut because);
         self.explain_retention(&mut because);
         let mut passed: Vec<Option<Passed>> = vec![None; self.vertices.len()];
         let mut state = self.first_arrival().level();
@@ -121,6 +122,8 @@ impl Job {
     /// How records leave a source.
     fn first_arrival(&self) -> Arrival {
         match self.config.mechanism {
+            // Acknowledged and lost, or emitted and given out again.
+            Mechanism::None if self.queues().next().is_some() => Arrival::Withheld,
             Mechanism::None => Arrival::OnceOrNot,
             Mechanism::Tracked
             | Mechanism::Aligned
@@ -172,6 +175,34 @@ impl Job {
             }
         };
         because.push(level, reason);
+    }
+
+    fn queues(&self) -> impl Iterator<Item = &str> {
+        let sources = self.vertices.iter().zip(self.graph.vertices());
+        let queues = sources.filter(|(parts, _)| {
+            parts.source.as_ref().is_some_and(|parts| parts.source.is_queue())
+        });
+        queues.map(|(_, vertex)| &*vertex.name)
+    }
+
+    /// A queue gives out again what is not acknowledged, and nothing else.
+    fn explain_queues(&self, because: &mut Reasons) {
+        let (level, what) = if self.config.mechanism.takes_checkpoints() {
+            (
+                Level::ExactlyOnce,
+                "gives out messages again until they are acknowledged: they are when a complete \
+                 checkpoint covers them, and by then their ids are known (rule 79)",
+            )
+        } else {
+            (
+                Level::None,
+                "is acknowledged as its messages are emitted: a failure loses some, and those whose \
+                 acknowledgement was lost come again; checkpoints would lift it",
+            )
+        };
+        for uid in self.queues() {
+            because.push(level, format!("queue '{uid}' {what}"));
+        }
     }
 
     /// What a log no longer holds can not be replayed; the job fails then and hides nothing, so the

@@ -16,8 +16,9 @@
 use std::marker::PhantomData;
 
 use crate::element::{Batch, Record};
-use crate::id::{SplitId, SubtaskIndex};
+use crate::id::{CheckpointId, MessageId, SplitId, SubtaskIndex};
 use crate::message::TaskError;
+use crate::operator::queue::{Acknowledgement, Deliveries};
 use crate::operator::unacknowledged::Unacknowledged;
 use crate::state::codec;
 use crate::state::snapshot::{SourceState, SplitState};
@@ -114,6 +115,17 @@ pub trait ErasedSource: Send {
     fn is_replayable(&self) -> bool;
     /// As [`Source::is_truncated`].
     fn is_truncated(&self) -> bool;
+    /// Whether it gives [`ReadOutcome::Messages`], which are to be acknowledged.
+    fn is_queue(&self) -> bool {
+        false
+    }
+    /// As [`Queue::acknowledge`](crate::operator::queue::Queue::acknowledge).
+    ///
+    /// # Errors
+    /// As there.
+    fn acknowledge(&mut self, _cursor: &[u8], _ids: &[MessageId]) -> Result<(), TaskError> {
+        unreachable!("only a queue is told of messages")
+    }
     /// A copy.
     fn clone_box(&self) -> Box<dyn ErasedSource>;
 }
@@ -188,6 +200,13 @@ pub enum ReadOutcome {
         /// The new cursor.
         cursor: Vec<u8>,
     },
+    /// At least one message of a queue.
+    Messages {
+        /// What they hold.
+        records: Batch,
+        /// An id for each.
+        ids: Vec<MessageId>,
+    },
     /// Nothing now.
     Nothing,
     /// The split has ended.
@@ -259,6 +278,7 @@ pub fn assign_splits(
                 records: 0,
             })
             .collect(),
+        emitted: Vec::new(),
     }
 }
 
@@ -271,6 +291,8 @@ pub struct SourceMachine {
     watermarks: Option<WatermarkStrategy>,
     watermark: EventTime,
     release: Release,
+    /// If the splits are queues.
+    deliveries: Option<Deliveries>,
     records_max: usize,
 }
 
@@ -290,6 +312,19 @@ struct SplitProgress {
     state: SplitState,
     watermark: EventTime,
     ended: bool,
+}
+
+impl SplitProgress {
+    /// Records of the split are being emitted.
+    fn note(&mut self, records: &Batch, watermarks: Option<&WatermarkStrategy>) {
+        self.state.records += records.len() as u64;
+        if let Some(strategy) = watermarks
+            && let Some(latest) = strategy.times.latest(records)
+        {
+            let behind = latest.saturating_add(-1 - strategy.disorder_ms);
+            self.watermark = self.watermark.max(behind);
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -314,11 +349,12 @@ pub(crate) enum SourceStep {
 }
 
 impl SourceMachine {
-    /// Begins at `state`.
+    /// Begins at `state`; with `deliveries`, the splits are queues.
     pub(crate) fn new(
         state: SourceState,
         watermarks: Option<WatermarkStrategy>,
         release: Release,
+        deliveries: Option<Deliveries>,
         records_max: usize,
     ) -> Self {
         let splits = state.splits.into_iter().map(|state| SplitProgress {
@@ -333,6 +369,7 @@ impl SourceMachine {
             watermarks,
             watermark: EventTime::MIN,
             release,
+            deliveries,
             records_max,
         }
     }
@@ -345,9 +382,49 @@ impl SourceMachine {
         }
     }
 
-    /// The cursors behind the last emitted records.
+    /// The cursors behind the last emitted records, and the emitted messages of queues.
     pub fn state(&self) -> SourceState {
-        SourceState { splits: self.splits.iter().map(|split| split.state.clone()).collect() }
+        SourceState {
+            splits: self.splits.iter().map(|split| split.state.clone()).collect(),
+            emitted: self.deliveries.iter().flat_map(Deliveries::emitted).collect(),
+        }
+    }
+
+    /// Whether a message of a queue was emitted before, and is not to be emitted again.
+    pub fn is_known(&self, split: SplitId, id: MessageId) -> bool {
+        self.deliveries.as_ref().is_some_and(|deliveries| deliveries.is_known(split, id))
+    }
+
+    /// A snapshot is being taken.
+    pub(crate) fn cut(&mut self, checkpoint: CheckpointId) {
+        if let Some(deliveries) = &mut self.deliveries {
+            deliveries.cut(checkpoint);
+        }
+    }
+
+    /// A checkpoint is complete.
+    pub(crate) fn complete(&mut self, checkpoint: CheckpointId) {
+        if let Some(deliveries) = &mut self.deliveries {
+            deliveries.complete(checkpoint);
+        }
+    }
+
+    /// A queue has confirmed an acknowledgement.
+    pub(crate) fn confirm(&mut self, confirmed: &Acknowledgement) {
+        if let Some(deliveries) = &mut self.deliveries {
+            deliveries.confirm(confirmed.split, &confirmed.ids);
+        }
+    }
+
+    /// What the queues are to be told.
+    pub(crate) fn acknowledge_messages(&mut self) -> Vec<Acknowledgement> {
+        let Some(deliveries) = &mut self.deliveries else { return Vec::new() };
+        let of_splits = self.splits.iter().map(|of| Acknowledgement {
+            split: of.state.split,
+            cursor: of.state.cursor.clone(),
+            ids: deliveries.acknowledge(of.state.split),
+        });
+        of_splits.filter(|acknowledgement| !acknowledgement.ids.is_empty()).collect()
     }
 
     /// The next thing to do, if nothing is awaited.
@@ -413,6 +490,7 @@ impl SourceMachine {
                 ReadOutcome::Gone { wanted, first } => {
                     Err(TaskError::Lost { split: reply.split, wanted, first })
                 }
+                ReadOutcome::Messages { .. } => unreachable!("no mechanism reads a queue again"),
                 ReadOutcome::Nothing => kept.give_nothing(false).map(|()| None),
                 ReadOutcome::End => kept.give_nothing(true).map(|()| None),
                 ReadOutcome::Records { records, cursor } => {
@@ -426,17 +504,24 @@ impl SourceMachine {
             ReadOutcome::Gone { wanted, first } => {
                 return Err(TaskError::Lost { split: reply.split, wanted, first });
             }
-            ReadOutcome::Nothing => {}
+            // Perhaps it waits for an acknowledgement that was lost.
+            ReadOutcome::Nothing => {
+                if let Some(deliveries) = &mut self.deliveries {
+                    deliveries.repeat();
+                }
+            }
             ReadOutcome::End => split.ended = true,
+            ReadOutcome::Messages { records, ids } => {
+                let deliveries = self.deliveries.as_mut().expect("only a queue gives messages");
+                let fresh = deliveries.receive(reply.split, records, &ids);
+                if let Some(records) = &fresh {
+                    split.note(records, self.watermarks.as_ref());
+                }
+                return Ok(fresh.map(|records| SourceStep::Emit { records, read: None }));
+            }
             ReadOutcome::Records { records, cursor } => {
                 let from = std::mem::replace(&mut split.state.cursor, cursor);
-                split.state.records += records.len() as u64;
-                if let Some(strategy) = &self.watermarks
-                    && let Some(latest) = strategy.times.latest(&records)
-                {
-                    let behind = latest.saturating_add(-1 - strategy.disorder_ms);
-                    split.watermark = split.watermark.max(behind);
-                }
+                split.note(&records, self.watermarks.as_ref());
                 let read = match &mut self.release {
                     Release::AtOnce => None,
                     Release::Reserved => {

@@ -11,6 +11,7 @@ use crate::drive::{TaskDriver, drain};
 use crate::element::{Barrier, Batch, Element};
 use crate::id::{AttemptId, ChannelIndex, CheckpointId, OutletIndex, TaskId};
 use crate::message::{FromTask, TaskError, TaskMessage, ToPeer};
+use crate::operator::queue::Acknowledgement;
 use crate::operator::sink::{ErasedSink, SinkPlace, SinkReply, SinkRequest};
 use crate::operator::source::{ErasedSource, ReadOutcome, ReadReply, ReadRequest};
 use crate::runtime::channel::{Exchange, Inlet, Port};
@@ -347,7 +348,7 @@ impl Hands {
         let source = self.source.as_mut().expect("only a task with a source reads");
         let outcome = source.read(&request.cursor, request.records_max);
         match &outcome {
-            ReadOutcome::Records { records, .. } => {
+            ReadOutcome::Records { records, .. } | ReadOutcome::Messages { records, .. } => {
                 office.throttle.count(records.len());
                 office.counters.records_in.fetch_add(records.len() as u64, Ordering::Relaxed);
             }
@@ -425,6 +426,20 @@ impl TaskDriver for Driver<'_, '_> {
 
     fn read(&mut self, request: ReadRequest) {
         self.hands.read = Some(request);
+    }
+
+    fn acknowledge(&mut self, told: Acknowledgement) -> Option<Acknowledgement> {
+        if self.hands.failure.is_some() {
+            return None;
+        }
+        let source = self.hands.source.as_mut().expect("only a task with a source acknowledges");
+        match source.acknowledge(&told.cursor, &told.ids) {
+            Ok(()) => Some(told),
+            Err(error) => {
+                self.hands.failure = Some(error);
+                None
+            }
+        }
     }
 
     fn tell(&mut self, to: TaskId, message: ToPeer) {

@@ -29,6 +29,7 @@ use crate::graph::Subtask;
 use crate::guarantee::Mechanism;
 use crate::id::{AttemptId, ChannelIndex, CheckpointId, OutletIndex, TaskId};
 use crate::message::{AbortReason, FromTask, TaskError, ToPeer, ToTask};
+use crate::operator::queue::Acknowledgement;
 use crate::operator::sink::{SinkMachine, SinkReply, SinkRequest};
 use crate::operator::source::{ReadReply, ReadRequest, SourceMachine, SourceStep};
 use crate::operator::stage::Stage;
@@ -94,6 +95,9 @@ pub enum TaskOutput {
     Store(StoreRequest),
     /// Read from the source when the outputs have room; to [`Task::handle_read`].
     Read(ReadRequest),
+    /// Tell a queue that it need not give these messages out again; its confirmation goes to
+    /// [`Task::handle_confirmed`].
+    Acknowledge(Acknowledgement),
     /// Ask the sink's external system; replies go to [`Task::handle_sink`].
     Sink(SinkRequest),
     /// Tell another task of the attempt, or this one: [`Task::handle_peer`].
@@ -381,9 +385,17 @@ impl Task {
                 if let Some(step) = step {
                     self.take_step(step);
                 }
+                self.acknowledge_messages();
                 self.pull();
             }
             Err(error) => self.fail(error),
+        }
+    }
+
+    /// A queue has confirmed that it will not give these messages out again.
+    pub fn handle_confirmed(&mut self, confirmed: &Acknowledgement) {
+        if let Some(source) = &mut self.source {
+            source.confirm(confirmed);
         }
     }
 
@@ -478,10 +490,18 @@ impl Task {
     fn start(&mut self, finished: bool) {
         self.phase = Phase::AwaitingRecords;
         self.report(FromTask::Running);
+        self.acknowledge_messages();
         if finished {
             self.announce_end();
         } else {
             self.pull();
+        }
+    }
+
+    fn acknowledge_messages(&mut self) {
+        if let Some(source) = &mut self.source {
+            let told = source.acknowledge_messages();
+            self.outputs.extend(told.into_iter().map(TaskOutput::Acknowledge));
         }
     }
 
@@ -606,6 +626,10 @@ impl Task {
 
     fn handle_completed(&mut self, checkpoint: CheckpointId) {
         self.snapshots.retain(|id, _| *id > checkpoint);
+        if let Some(source) = &mut self.source {
+            source.complete(checkpoint);
+            self.acknowledge_messages();
+        }
         if let Some(sink) = &mut self.sink {
             let commits = sink.handle_completed(checkpoint);
             self.outputs.extend(commits.into_iter().map(TaskOutput::Sink));
@@ -698,6 +722,9 @@ impl Task {
         let barrier = Barrier { checkpoint, overtakes, triggered_at };
         self.outlet.send_barrier(barrier, &mut self.outputs);
         let prepare = self.sink.as_mut().and_then(|sink| sink.pre_commit(checkpoint));
+        if let Some(source) = &mut self.source {
+            source.cut(checkpoint);
+        }
         let snapshot = self.capture(checkpoint);
         let finished = snapshot.finished;
         let is_preparing = self.sink.as_ref().is_some_and(|sink| sink.is_preparing(checkpoint));

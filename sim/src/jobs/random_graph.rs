@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use cofferdam::connector::log::TruncatedLog;
 use cofferdam::connector::memory::VecSource;
+use cofferdam::connector::queue::MemoryQueue;
 use cofferdam::job::{JobBuilder, Stream};
 use cofferdam::operator::Emit;
 use cofferdam::operator::chain::{Pass, Segment};
@@ -37,7 +38,8 @@ impl BuiltinJob for RandomGraph {
         &[Parameter {
             flag: "source",
             default: "list",
-            help: "what is read: a list that stays, or a log that drops its oldest records",
+            help: "list, which stays; log, which drops its oldest records; queue, which gives out \
+                   again what is not acknowledged",
         }]
     }
 
@@ -93,6 +95,7 @@ impl Row for Item {
 enum SourceKind {
     List,
     Log,
+    Queue,
 }
 
 impl SourceKind {
@@ -100,7 +103,8 @@ impl SourceKind {
         match text {
             "list" => Ok(Self::List),
             "log" => Ok(Self::Log),
-            _ => Err("it is one of list, log".to_owned()),
+            "queue" => Ok(Self::Queue),
+            _ => Err("it is one of list, log, queue".to_owned()),
         }
     }
 }
@@ -116,6 +120,7 @@ fn begin(
         let uid = format!("source-{number}");
         let source = match kind {
             SourceKind::List => builder.source(&uid, VecSource::from(list.clone())),
+            SourceKind::Queue => builder.queue(&uid, MemoryQueue::new(list, *parallelism)),
             SourceKind::Log => builder.source(&uid, TruncatedLog::from(list.clone())),
         };
         source.parallelism(*parallelism)

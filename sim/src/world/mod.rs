@@ -13,6 +13,7 @@ mod crash;
 mod in_flight;
 mod lineage;
 mod outputs;
+mod queues;
 mod steps;
 mod upstream;
 
@@ -26,6 +27,7 @@ use cofferdam::element::{Batch, Element};
 use cofferdam::id::{AttemptId, ChannelId, CheckpointId, SplitId, TaskId, TransactionId, VertexId};
 use cofferdam::job::Job;
 use cofferdam::message::{TaskMessage, ToPeer, ToTask};
+use cofferdam::operator::queue::Acknowledgement;
 use cofferdam::operator::sink::SinkRequest;
 use cofferdam::operator::source::{ErasedSource, ReadRequest};
 use cofferdam::state::hash::KeyHash;
@@ -83,6 +85,7 @@ pub struct World {
     external: External,
     /// The logs that are truncated, as far as they were read, by reader.
     logs: BTreeMap<(TaskId, SplitId), upstream::Log>,
+    queues: BTreeMap<(VertexId, SplitId), queues::Queue>,
     interposer: Interposer,
     /// What each snapshot held of whom, by the key of the task's part.
     shadows: BTreeMap<StoreKey, Shadow>,
@@ -126,6 +129,8 @@ struct Slot {
     /// What reads, if the task begins with a source.
     client: Option<Box<dyn ErasedSource>>,
     read: Option<ReadRequest>,
+    /// The read is not to be made before.
+    read_from: Instant,
     /// Records that were read and wait for their positions to be reserved.
     reserved: Option<(Batch, Origins)>,
     applied: Log<Applied>,
@@ -185,6 +190,8 @@ enum Event {
     External { task: TaskId, attempt: AttemptId, request: SinkRequest },
     Cancelled(AttemptId),
     Truncation(u32),
+    QueueTold(TaskId, AttemptId, Acknowledgement),
+    QueueConfirmed(TaskId, AttemptId, Acknowledgement),
     CoordinatorRestart,
     ZombieEnd(TaskId, AttemptId),
 }
@@ -217,6 +224,7 @@ impl World {
             store: Store::default(),
             external,
             logs: BTreeMap::new(),
+            queues: queues::Queue::all(&plan).collect(),
             interposer: Interposer::new(plan.variant),
             shadows: BTreeMap::new(),
             logged: BTreeMap::new(),
@@ -371,6 +379,10 @@ impl World {
             Event::Cancelled(attempt) => self.with_coordinator(|machine, now| {
                 machine.handle_cancelled(now, attempt);
             }),
+            Event::QueueTold(task, attempt, told) => self.queue_told(task, attempt, told),
+            Event::QueueConfirmed(task, attempt, confirmed) => {
+                self.with_task(task, attempt, |task| task.handle_confirmed(&confirmed));
+            }
             Event::Truncation(number) => self.truncate(number),
             Event::CoordinatorRestart => self.start_coordinator(),
             Event::ZombieEnd(task, attempt) => {

@@ -100,6 +100,7 @@ impl World {
             match passed {
                 Passed::Stored(reply) => task.handle_stored(reply),
                 Passed::Replied(reply) => task.handle_sink(reply),
+                Passed::Confirmed(told) => task.handle_confirmed(&told),
                 Passed::Out(output) => self.pass_on(task, output, bytes.clone(), lineage)?,
             }
         }
@@ -146,6 +147,7 @@ impl World {
                 }
                 self.wake(id, attempt, self.now);
             }
+            TaskOutput::Acknowledge(told) => self.tell_queue(task.id(), task.attempt(), told),
             TaskOutput::Sink(request) => self.ask_sink(task, request, lineage),
             TaskOutput::Tell(to, message) => self.tell(task, to, message),
             TaskOutput::Alarm(after) => {

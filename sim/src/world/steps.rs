@@ -159,6 +159,7 @@ impl World {
             ReadOutcome::Records { records, .. } => records.clone(),
             ReadOutcome::Nothing
             | ReadOutcome::End
+            | ReadOutcome::Messages { .. }
             | ReadOutcome::Gone { .. }
             | ReadOutcome::Failed(_) => {
                 return self.with_task(id, attempt, |task| task.handle_read(reply));
@@ -204,7 +205,8 @@ impl World {
             Some(metadata) => {
                 let handle = metadata.tasks[id.index()];
                 match self.store.state(&handle) {
-                    Ok(state) => {
+                    Ok(mut state) => {
+                        self.interposer.restored(id, attempt, &mut state);
                         restored = Some((metadata.checkpoint, handle.key));
                         TaskStart::Restored(state)
                     }
@@ -269,7 +271,12 @@ impl Slot {
             }
         }
         if self.read.is_some() {
-            ready.push(Ready::Read);
+            if self.read_from <= now {
+                ready.push(Ready::Read);
+            } else {
+                next =
+                    Some(next.map_or(self.read_from, |other: Instant| other.min(self.read_from)));
+            }
         }
         (ready, next)
     }

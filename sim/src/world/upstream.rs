@@ -63,6 +63,11 @@ impl World {
             let client = slot.client.take();
             let mut client = client.expect("a task that reads begins with a source");
             request.records_max = request.records_max.min(if whole { records as usize } else { 1 });
+            if client.is_queue() {
+                slot.client = Some(client);
+                self.receive(id, attempt, &request);
+                continue;
+            }
             let (outcome, origins) = self.read_log(id, client.as_mut(), &request);
             if let Some(slot) = self.slot_mut(id, attempt) {
                 slot.client = Some(client);
@@ -99,6 +104,7 @@ impl World {
             ReadOutcome::Records { records, .. } => records.len() as u64,
             ReadOutcome::Nothing
             | ReadOutcome::End
+            | ReadOutcome::Messages { .. }
             | ReadOutcome::Gone { .. }
             | ReadOutcome::Failed(_) => 0,
         };
