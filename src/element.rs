@@ -26,6 +26,9 @@ pub enum Element {
     Batch(Batch),
     /// No record with an event time at or below it follows on this channel.
     Watermark(EventTime),
+    /// Nobody knows when a record follows: no watermark of this channel is to be waited for, until
+    /// the next one comes.
+    Idle,
     /// The cut of a checkpoint: what came before it belongs to the snapshot, what follows does not.
     Barrier(Barrier),
     /// The sender will not take part in this checkpoint; its barrier never comes (rule 7).

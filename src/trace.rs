@@ -51,6 +51,8 @@ pub enum Carried {
     Records(u32),
     /// A watermark.
     Watermark(EventTime),
+    /// The channel is idle.
+    Idle,
     /// A barrier.
     Barrier(CheckpointId),
     /// A cancel marker.
@@ -67,6 +69,7 @@ impl fmt::Display for Carried {
             Self::Records(1) => f.pad("1 record"),
             Self::Records(records) => write!(f, "{records} records"),
             Self::Watermark(time) => write!(f, "watermark {time}"),
+            Self::Idle => f.pad("that it is idle"),
             Self::Barrier(checkpoint) => write!(f, "the barrier of {checkpoint}"),
             Self::Cancel(checkpoint) => write!(f, "the cancel marker of {checkpoint}"),
             Self::EndOfData => f.pad("the end of data"),

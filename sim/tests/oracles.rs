@@ -21,10 +21,11 @@ use cofferdam::operator::Emit;
 use cofferdam::operator::chain::Pass;
 use cofferdam::operator::keyed::{KeyedContext, KeyedProcess};
 use cofferdam::operator::sink::{SinkError, WriteAheadSink};
+use cofferdam::operator::source::{Fetch, Source, SourceError};
 use cofferdam::state::codec;
 use cofferdam::state::key_group::KeyGroupCount;
-use cofferdam::time::EventTime;
-use cofferdam::trace::{RecordId, Traced};
+use cofferdam::time::{EventTime, Instant};
+use cofferdam::trace::{RecordId, TraceEvent, Traced};
 use cofferdam_sim::decide::Decider;
 use cofferdam_sim::fault;
 use cofferdam_sim::interpose::Variant;
@@ -214,19 +215,61 @@ fn due(number: u64) -> EventTime {
     EventTime::from_millis(number as i64 + 15)
 }
 
+/// Gives the first half of the numbers only when it was asked many times.
+#[derive(Clone)]
+struct Hesitant {
+    numbers: VecSource<u64>,
+    refusals: u32,
+}
+
+impl Source for Hesitant {
+    type Record = u64;
+    type Split = Range;
+
+    fn discover(&mut self, parallelism: usize) -> Result<Vec<Range>, SourceError> {
+        self.numbers.discover(parallelism)
+    }
+
+    fn read(&mut self, split: &mut Range, records_max: usize) -> Result<Fetch<u64>, SourceError> {
+        if split.next < RECORDS / 2 && self.refusals > 0 {
+            self.refusals -= 1;
+            return Ok(Fetch::Nothing);
+        }
+        self.numbers.read(split, records_max)
+    }
+}
+
+fn time_of(number: &u64) -> EventTime {
+    EventTime::from_millis(*number as i64)
+}
+
 fn alarms(options: &Options, mechanism: Mechanism, sink: SinkContract) -> Job {
+    let numbers = VecSource::new((0..RECORDS).collect());
+    let begin = |builder: &JobBuilder| {
+        builder.source_with_event_time("numbers", numbers, time_of, Duration::ZERO)
+    };
+    alarms_from(begin, options, mechanism, sink)
+}
+
+/// As [`alarms`], where some subtasks have nothing for long.
+fn alarms_from_idle(options: &Options, mechanism: Mechanism, sink: SinkContract) -> Job {
+    let numbers = VecSource::new((0..RECORDS).collect());
+    let source = Hesitant { numbers, refusals: 40 };
+    let begin = |builder: &JobBuilder| {
+        builder.source_that_may_idle("numbers", source, time_of, Duration::ZERO, 3)
+    };
+    alarms_from(begin, options, mechanism, sink)
+}
+
+fn alarms_from(
+    begin: impl FnOnce(&JobBuilder) -> Stream<Pass<u64>>,
+    options: &Options,
+    mechanism: Mechanism,
+    sink: SinkContract,
+) -> Job {
     let builder = JobBuilder::new("alarms", options.parallelism);
     builder.key_groups(KeyGroupCount::new(options.key_groups).unwrap());
-    let numbers = VecSource::new((0..RECORDS).collect());
-    let fired = builder
-        .source_with_event_time(
-            "numbers",
-            numbers,
-            |number: &u64| EventTime::from_millis(*number as i64),
-            Duration::ZERO,
-        )
-        .key_by(|number| number % 7)
-        .process("alarm", Alarm);
+    let fired = begin(&builder).key_by(|number| number % 7).process("alarm", Alarm);
     match sink {
         SinkContract::TwoPhase => fired.transactional_sink("out", CollectTransactions::default()),
         SinkContract::WriteAhead => {
@@ -535,6 +578,31 @@ fn positions_that_are_left_out_are_caught_by_the_records_that_are_lost() {
 fn positions_of_another_checkpoint_are_caught_by_what_the_state_has_taken_in() {
     assert_caught(COUNTING, Variant::PositionsStale, "state-delivery");
     assert_caught(COUNTING, Variant::PositionsStale, "output-delivery");
+}
+
+const FROM_IDLE: Case = Case { make: alarms_from_idle, ..ALARMS };
+
+/// When the first timer has fired, and its row is written.
+fn first_row(world: &World) -> Option<Traced> {
+    let is_row = |traced: &&Traced| matches!(traced.event, TraceEvent::Written { .. });
+    world.trace().iter().find(is_row).copied()
+}
+
+#[test]
+fn an_idle_source_holds_back_neither_event_time_nor_checkpoints() {
+    for mechanism in [Mechanism::Aligned, Mechanism::Unaligned] {
+        assert_held(Case { mechanism, ..FROM_IDLE });
+    }
+    // A source that hesitates is asked again for so long; by then the others have fired timers, and
+    // checkpoints are complete.
+    let early = Instant::from_nanos(40 * 100_000);
+    let worlds = (0..SEEDS).map(|seed| FROM_IDLE.run(seed, None));
+    let mut alone = worlds.filter(|world| world.plan().options.parallelism > 1);
+    assert!(alone.any(|world| {
+        let is_complete = |traced: &Traced| matches!(traced.event, TraceEvent::Completed { .. });
+        first_row(&world).is_some_and(|row| row.at < early)
+            && world.trace().iter().any(|traced| is_complete(traced) && traced.at < early)
+    }));
 }
 
 const FROM_A_LOG: Case = Case { make: counting_a_log, ..COUNTING };

@@ -27,7 +27,7 @@ use crate::operator::route::{Broadcast, ByKey, Forward, Rebalance, Route};
 use crate::operator::sink::{
     Direct, ErasedSink, Logged, Sink, Transactional, TransactionalSink, WriteAheadSink,
 };
-use crate::operator::source::{Source, TimeOf, WatermarkStrategy};
+use crate::operator::source::{EventTimes, Source, TimeOf, WatermarkStrategy};
 use crate::operator::stage::Fused;
 use crate::operator::stateless::{FilterMap, FlatMap};
 use crate::state::key_group::{Key, KeyGroupCount, default_max_parallelism};
@@ -144,10 +144,34 @@ impl JobBuilder {
         time_of: impl Fn(&S::Record) -> EventTime + Clone + Send + 'static,
         disorder: Duration,
     ) -> Stream<Pass<S::Record>> {
+        self.begin_timed(uid, source, TimeOf::new(time_of), disorder, None)
+    }
+
+    /// As [`JobBuilder::source_with_event_time`], of a source that may have nothing for long: a
+    /// split that has given nothing so many times in a row holds back no watermark until it has
+    /// records again. Those may be late then.
+    pub fn source_that_may_idle<S: Source>(
+        &self,
+        uid: &str,
+        source: S,
+        time_of: impl Fn(&S::Record) -> EventTime + Clone + Send + 'static,
+        disorder: Duration,
+        idle_after: u32,
+    ) -> Stream<Pass<S::Record>> {
+        self.begin_timed(uid, source, TimeOf::new(time_of), disorder, Some(idle_after))
+    }
+
+    fn begin_timed<S: Source>(
+        &self,
+        uid: &str,
+        source: S,
+        times: impl EventTimes + 'static,
+        disorder: Duration,
+        idle_after: Option<u32>,
+    ) -> Stream<Pass<S::Record>> {
         let disorder_ms = i64::try_from(disorder.as_millis()).unwrap_or(i64::MAX);
-        let times = Box::new(TimeOf::new(time_of));
-        let watermarks = Some(WatermarkStrategy { times, disorder_ms });
-        self.begin(uid, SourceParts { source: Box::new(source), watermarks })
+        let watermarks = WatermarkStrategy { times: Box::new(times), disorder_ms, idle_after };
+        self.begin(uid, SourceParts { source: Box::new(source), watermarks: Some(watermarks) })
     }
 
     fn begin<T: Record>(&self, uid: &str, source: SourceParts) -> Stream<Pass<T>> {

@@ -415,8 +415,10 @@ fn sink_level(
 mod tests {
     use super::*;
     use crate::config::JobConfig;
+    use crate::connector::log::TruncatedLog;
     use crate::connector::memory::{Collect, CollectTransactions, VecSource};
-    use crate::job::{JobBuilder, KeyedStream, Stream};
+    use crate::connector::queue::MemoryQueue;
+    use crate::job::{GraphError, JobBuilder, KeyedStream, Stream};
     use crate::operator::chain::Pass;
     use crate::operator::keyed::{KeySelector, KeyedContext, KeyedProcess};
     use crate::operator::{Emit, Operator};
@@ -486,6 +488,37 @@ mod tests {
         });
         assert_eq!(behind.state, AT_LEAST);
         assert!(behind.because.iter().any(|reason| reason.contains("'first' is idempotent, but")));
+    }
+
+    fn claim_of_queue(mechanism: Mechanism) -> Result<InferredClaim, GraphError> {
+        let builder = JobBuilder::new("job", 1);
+        let numbers = builder.queue("messages", MemoryQueue::new(&[1_u64, 2], 1));
+        keyed(numbers)
+            .aggregate("count", 0_u64, |count: &mut u64, _| *count += 1)
+            .sink("out", Collect::default());
+        Ok(builder.build(JobConfig { mechanism, ..JobConfig::default() })?.claim())
+    }
+
+    #[test]
+    fn rule_079_a_queue_is_exact_with_checkpoints_and_promises_nothing_without() {
+        let aligned = claim_of_queue(Mechanism::Aligned).unwrap();
+        assert_eq!((aligned.state, aligned.sinks[0].level), (EXACTLY, Some(AT_LEAST)));
+        assert!(aligned.because.iter().any(|reason| reason.contains("queue 'messages")));
+        let none = claim_of_queue(Mechanism::None).unwrap();
+        assert_eq!((none.state, none.sinks[0].level), (Level::None, Some(Level::None)));
+        let refused = claim_of_queue(Mechanism::Acks).unwrap_err();
+        assert!(refused.to_string().contains("has none: use a mechanism that takes checkpoints"));
+    }
+
+    #[test]
+    fn retention_bounds_a_claim_and_is_named() {
+        let builder = JobBuilder::new("job", 1);
+        let log = TruncatedLog::from(Arc::new(vec![1_u64, 2]));
+        builder.source("log", log).sink("out", Collect::default());
+        let claim = builder.build(JobConfig::default()).unwrap().claim();
+        assert_eq!(claim.state, EXACTLY);
+        let named = |reason: &String| reason.contains("source 'log") && reason.contains("bounds");
+        assert!(claim.because.iter().any(named), "{:?}", claim.because);
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::operator::queue::{Acknowledgement, Deliveries};
 use crate::operator::unacknowledged::Unacknowledged;
 use crate::state::codec;
 use crate::state::snapshot::{SourceState, SplitState};
-use crate::time::EventTime;
+use crate::time::{EventTime, Progress};
 
 /// A source of records that can be read again from any earlier cursor.
 ///
@@ -255,11 +255,18 @@ pub struct WatermarkStrategy {
     pub times: Box<dyn EventTimes>,
     /// By how many milliseconds a record may stand behind a later one of its split.
     pub disorder_ms: i64,
+    /// After how many reads in a row that gave nothing a split is idle: its watermark is not waited
+    /// for until it has records again. Drivers pause between such reads.
+    pub idle_after: Option<u32>,
 }
 
 impl Clone for WatermarkStrategy {
     fn clone(&self) -> Self {
-        Self { times: self.times.clone_box(), disorder_ms: self.disorder_ms }
+        Self {
+            times: self.times.clone_box(),
+            disorder_ms: self.disorder_ms,
+            idle_after: self.idle_after,
+        }
     }
 }
 
@@ -290,6 +297,8 @@ pub struct SourceMachine {
     turn: usize,
     watermarks: Option<WatermarkStrategy>,
     watermark: EventTime,
+    /// It has said that it is idle, and nothing else since.
+    is_idle: bool,
     release: Release,
     /// If the splits are queues.
     deliveries: Option<Deliveries>,
@@ -311,6 +320,8 @@ pub(crate) enum Release {
 struct SplitProgress {
     state: SplitState,
     watermark: EventTime,
+    /// Reads in a row that gave nothing.
+    empty_reads: u32,
     ended: bool,
 }
 
@@ -318,6 +329,7 @@ impl SplitProgress {
     /// Records of the split are being emitted.
     fn note(&mut self, records: &Batch, watermarks: Option<&WatermarkStrategy>) {
         self.state.records += records.len() as u64;
+        self.empty_reads = 0;
         if let Some(strategy) = watermarks
             && let Some(latest) = strategy.times.latest(records)
         {
@@ -360,6 +372,7 @@ impl SourceMachine {
         let splits = state.splits.into_iter().map(|state| SplitProgress {
             state,
             watermark: EventTime::MIN,
+            empty_reads: 0,
             ended: false,
         });
         Self {
@@ -368,6 +381,7 @@ impl SourceMachine {
             turn: 0,
             watermarks,
             watermark: EventTime::MIN,
+            is_idle: false,
             release,
             deliveries,
             records_max,
@@ -506,6 +520,7 @@ impl SourceMachine {
             }
             // Perhaps it waits for an acknowledgement that was lost.
             ReadOutcome::Nothing => {
+                split.empty_reads = split.empty_reads.saturating_add(1);
                 if let Some(deliveries) = &mut self.deliveries {
                     deliveries.repeat();
                 }
@@ -556,14 +571,25 @@ impl SourceMachine {
         }
     }
 
-    /// The watermark that the emitted records allow, if it has risen since it was last asked for.
-    pub(crate) fn advance_watermark(&mut self) -> Option<EventTime> {
-        self.watermarks.as_ref()?;
-        let open = self.splits.iter().filter(|split| !split.ended);
-        let lowest = open.map(|split| split.watermark).min()?;
+    /// The last watermark again, if the source has said that it is idle and has records now.
+    pub(crate) fn wake(&mut self) -> Option<EventTime> {
+        std::mem::take(&mut self.is_idle).then_some(self.watermark)
+    }
+
+    /// The watermark that the emitted records allow, if it has risen since it was last asked for, or
+    /// that the source is idle, if that is new.
+    pub(crate) fn advance_watermark(&mut self) -> Option<Progress> {
+        let idle_after = self.watermarks.as_ref()?.idle_after.unwrap_or(u32::MAX);
+        let mut open = self.splits.iter().filter(|split| !split.ended).peekable();
+        open.peek()?;
+        let active = open.filter(|split| split.empty_reads < idle_after);
+        let Some(lowest) = active.map(|split| split.watermark).min() else {
+            let was_idle = std::mem::replace(&mut self.is_idle, true);
+            return (!was_idle).then_some(Progress::Idle);
+        };
         (lowest > self.watermark).then(|| {
             self.watermark = lowest;
-            lowest
+            Progress::Watermark(lowest)
         })
     }
 
@@ -597,5 +623,82 @@ impl SourceMachine {
             .find(|position| !self.splits[*position].ended)?;
         self.turn = next + 1;
         Some(self.splits[next].state.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIRST: SplitId = SplitId::new(0);
+    const SECOND: SplitId = SplitId::new(1);
+
+    /// Two splits, of numbers that are event times.
+    fn machine(idle_after: Option<u32>) -> SourceMachine {
+        let cursors = [Vec::new(), Vec::new()];
+        let state = assign_splits(&cursors, SubtaskIndex::new(0), 1);
+        let times = Box::new(TimeOf::new(|millis: &i64| EventTime::from_millis(*millis)));
+        let watermarks = WatermarkStrategy { times, disorder_ms: 0, idle_after };
+        SourceMachine::new(state, Some(watermarks), Release::AtOnce, None, 1)
+    }
+
+    /// Whether it wakes, and what is new about event time, after a read.
+    fn read(
+        machine: &mut SourceMachine,
+        split: SplitId,
+        outcome: ReadOutcome,
+    ) -> (bool, Option<Progress>) {
+        machine.phase = SourcePhase::AwaitingRead;
+        let step = machine.handle_read(ReadReply { split, outcome }).unwrap();
+        let wakes = step.is_some() && machine.wake().is_some();
+        (wakes, machine.advance_watermark())
+    }
+
+    fn record(millis: i64) -> ReadOutcome {
+        ReadOutcome::Records { records: Batch::new(vec![millis]), cursor: Vec::new() }
+    }
+
+    fn reached(millis: i64) -> Option<Progress> {
+        Some(Progress::Watermark(EventTime::from_millis(millis)))
+    }
+
+    #[test]
+    fn an_idle_split_is_not_waited_for_until_it_has_records_again() {
+        let mut source = machine(Some(2));
+        assert_eq!(read(&mut source, FIRST, record(8)), (false, None));
+        assert_eq!(read(&mut source, SECOND, ReadOutcome::Nothing), (false, None));
+        assert_eq!(read(&mut source, SECOND, ReadOutcome::Nothing), (false, reached(7)));
+        assert_eq!(read(&mut source, SECOND, record(3)), (false, None));
+        assert_eq!(read(&mut source, FIRST, record(20)), (false, None));
+        assert_eq!(read(&mut source, SECOND, record(15)), (false, reached(14)));
+        let mut patient = machine(None);
+        read(&mut patient, FIRST, record(8));
+        for _ in 0..9 {
+            assert_eq!(read(&mut patient, SECOND, ReadOutcome::Nothing), (false, None));
+        }
+    }
+
+    #[test]
+    fn a_source_is_idle_when_all_its_splits_are_and_wakes_before_its_next_records() {
+        let mut source = machine(Some(1));
+        read(&mut source, FIRST, record(8));
+        read(&mut source, SECOND, record(8));
+        assert_eq!(read(&mut source, FIRST, ReadOutcome::End), (false, None));
+        let idle = Some(Progress::Idle);
+        assert_eq!(read(&mut source, SECOND, ReadOutcome::Nothing), (false, idle));
+        assert_eq!(read(&mut source, SECOND, ReadOutcome::Nothing), (false, None));
+        assert_eq!(read(&mut source, SECOND, record(9)), (true, reached(8)));
+    }
+
+    #[test]
+    fn what_is_gone_is_reported_with_its_place() {
+        let mut source = machine(None);
+        source.phase = SourcePhase::AwaitingRead;
+        let outcome = ReadOutcome::Gone { wanted: 3, first: 9 };
+        let lost = source.handle_read(ReadReply { split: SECOND, outcome }).err().unwrap();
+        assert_eq!(lost, TaskError::Lost { split: SECOND, wanted: 3, first: 9 });
+        assert!(!lost.is_recoverable());
+        let text = lost.to_string();
+        assert!(text.contains("record 3 of split-1 is gone, and the first one that is left is 9"));
     }
 }

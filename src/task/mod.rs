@@ -36,7 +36,7 @@ use crate::operator::stage::Stage;
 use crate::state::snapshot::{InFlight, TaskSnapshot};
 use crate::storage::{StateHandle, StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue};
 use crate::task::capture::Capture;
-use crate::time::{EventTime, Instant};
+use crate::time::{EventTime, Instant, Progress};
 
 use acks::Acks;
 pub(crate) use gate::Gate;
@@ -326,9 +326,12 @@ impl Task {
                 self.process(records);
             }
             Element::Watermark(watermark) => {
-                if let Some(lowest) = self.gate.handle_watermark(channel, watermark) {
-                    self.advance_watermark(lowest);
-                }
+                let progress = self.gate.handle_watermark(channel, watermark);
+                self.progress(progress);
+            }
+            Element::Idle => {
+                let progress = self.gate.handle_idle(channel);
+                self.progress(progress);
             }
             Element::Barrier(barrier) => self.handle_overtaking(channel, barrier, Vec::new()),
             Element::Cancel(checkpoint) => {
@@ -382,8 +385,9 @@ impl Task {
         let Some(source) = &mut self.source else { return };
         match source.handle_read(reply) {
             Ok(step) => {
-                if let Some(step) = step {
-                    self.take_step(step);
+                match step {
+                    Some(step) => self.take_step(step),
+                    None => self.advance_source(),
                 }
                 self.acknowledge_messages();
                 self.pull();
@@ -529,14 +533,19 @@ impl Task {
                     records.set_anchor(acks.begin(read));
                     self.outputs.extend(acks.alarm());
                 }
+                // Nobody may think it idle when the records come.
+                let awake = self.source.as_mut().and_then(SourceMachine::wake);
+                self.progress(awake.map(Progress::Watermark));
                 self.process(records);
-                let source = self.source.as_mut().expect("only a source emits");
-                if let Some(watermark) = source.advance_watermark() {
-                    self.advance_watermark(watermark);
-                }
+                self.advance_source();
             }
             SourceStep::End => self.end_data(),
         }
+    }
+
+    fn advance_source(&mut self) {
+        let progress = self.source.as_mut().and_then(SourceMachine::advance_watermark);
+        self.progress(progress);
     }
 
     fn send_on(&mut self, records: Batch) {
@@ -574,9 +583,16 @@ impl Task {
     }
 
     fn handle_end_of_data(&mut self, channel: ChannelIndex) {
-        match self.gate.handle_end_of_data(channel) {
-            Some(EventTime::MAX) => self.end_data(),
-            Some(lowest) => self.advance_watermark(lowest),
+        let progress = self.gate.handle_end_of_data(channel);
+        self.progress(progress);
+    }
+
+    /// Event time has advanced, or nobody knows when it will.
+    fn progress(&mut self, progress: Option<Progress>) {
+        match progress {
+            Some(Progress::Watermark(EventTime::MAX)) => self.end_data(),
+            Some(Progress::Watermark(lowest)) => self.advance_watermark(lowest),
+            Some(Progress::Idle) => self.outlet.broadcast(Element::Idle, &mut self.outputs),
             None => {}
         }
     }

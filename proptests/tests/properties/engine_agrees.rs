@@ -110,7 +110,6 @@ fn deliveries(job: &Job) -> BTreeMap<TaskId, Vec<(ChannelIndex, Element)>> {
                     | TaskOutput::Report(_)
                     | TaskOutput::Store(_)
                     | TaskOutput::Acknowledge(_)
-                    | TaskOutput::Acknowledge(_)
                     | TaskOutput::Block(_)
                     | TaskOutput::Unblock(_)
                     | TaskOutput::Tell(..)

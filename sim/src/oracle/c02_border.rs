@@ -110,7 +110,7 @@ impl Border {
                 channel.has_ended = true;
                 None
             }
-            Carried::Watermark(_) | Carried::EndOfData => None,
+            Carried::Watermark(_) | Carried::Idle | Carried::EndOfData => None,
         }
     }
 

@@ -64,6 +64,7 @@ fn judge(facts: &Facts<'_>) -> Vec<Finding> {
                         cut[channel.index()].sent = records.sent;
                     }
                     Carried::Watermark(_)
+                    | Carried::Idle
                     | Carried::Cancel(_)
                     | Carried::EndOfData
                     | Carried::EndOfPartition => {}

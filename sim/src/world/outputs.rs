@@ -162,6 +162,7 @@ impl World {
         let origins = match &element {
             Element::Batch(records) => lineage.origins(&plan, task, outlet.index(), records),
             Element::Watermark(_)
+            | Element::Idle
             | Element::Barrier(_)
             | Element::Cancel(_)
             | Element::EndOfData
@@ -217,6 +218,7 @@ impl World {
                 Err((records, origins)) => (Element::Batch(records), origins),
             },
             element @ (Element::Watermark(_)
+            | Element::Idle
             | Element::Barrier(_)
             | Element::Cancel(_)
             | Element::EndOfData

@@ -141,10 +141,6 @@ impl World {
                 self.hand_in_messages(id, attempt, request.split, (batch, ids), origins);
             }
             Given::Nothing => {
-                let now = self.now;
-                if let Some(slot) = self.slot_mut(id, attempt) {
-                    slot.read_from = now + PAUSE;
-                }
                 self.queues.insert(key, queue);
                 self.hand_in(id, attempt, reply(ReadOutcome::Nothing), Origins::new());
             }
@@ -277,6 +273,3 @@ fn named(id: MessageId) -> MessageId {
 }
 
 const NEW_NAME: u64 = 1 << 63;
-
-/// The time before a queue that had nothing is asked again.
-const PAUSE: Duration = Duration::from_micros(100);

@@ -1,5 +1,7 @@
 //! Stepping a task: which of its inputs it takes next, and one call of its machine for each record.
 
+use std::time::Duration;
+
 use cofferdam::element::{Barrier, Batch, Element};
 use cofferdam::guarantee::Mechanism;
 use cofferdam::id::{AttemptId, ChannelIndex, TaskId};
@@ -111,6 +113,7 @@ impl World {
                     self.process(id, attempt, records, &origins, lineage::handle_on(channel));
                 }
                 element @ (Element::Watermark(_)
+                | Element::Idle
                 | Element::Barrier(_)
                 | Element::Cancel(_)
                 | Element::EndOfData
@@ -155,6 +158,11 @@ impl World {
         reply: ReadReply,
         origins: Origins,
     ) {
+        if let ReadOutcome::Nothing = reply.outcome {
+            let read_from = self.now + PAUSE;
+            let Some(slot) = self.slot_mut(id, attempt) else { return };
+            slot.read_from = read_from;
+        }
         let records = match &reply.outcome {
             ReadOutcome::Records { records, .. } => records.clone(),
             ReadOutcome::Nothing
@@ -286,3 +294,6 @@ impl Slot {
 pub(super) fn digest(state: &TaskState) -> u64 {
     KeyHash::of(&(&state.operators, &state.source, &state.transactions, &state.log)).get()
 }
+
+/// The time before a source that had nothing is asked again.
+const PAUSE: Duration = Duration::from_micros(100);
