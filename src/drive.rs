@@ -8,6 +8,7 @@ use crate::coordinator::{Coordinator, CoordinatorNote, CoordinatorOutput, JobErr
 use crate::element::{Barrier, Batch, Element};
 use crate::id::{AttemptId, ChannelIndex, CheckpointId, OutletIndex, TaskId};
 use crate::message::{FromTask, ToPeer, ToTask};
+use crate::operator::queue::Acknowledgement;
 use crate::operator::sink::SinkRequest;
 use crate::operator::source::ReadRequest;
 use crate::storage::{CheckpointMetadata, StoreRequest};
@@ -45,6 +46,8 @@ pub trait TaskDriver {
     fn save(&mut self, state: SavedState);
     /// See [`TaskOutput::Read`].
     fn read(&mut self, request: ReadRequest);
+    /// See [`TaskOutput::Acknowledge`]. Gives back what the queue has confirmed by now, if it has.
+    fn acknowledge(&mut self, told: Acknowledgement) -> Option<Acknowledgement>;
     /// See [`TaskOutput::Sink`].
     fn sink(&mut self, request: SinkRequest);
     /// See [`TaskOutput::Tell`].
@@ -81,6 +84,11 @@ pub fn drain(task: &mut Task, driver: &mut impl TaskDriver) {
             TaskOutput::Store(request) => driver.store(request),
             TaskOutput::Save(state) => driver.save(state),
             TaskOutput::Read(request) => driver.read(request),
+            TaskOutput::Acknowledge(told) => {
+                if let Some(confirmed) = driver.acknowledge(told) {
+                    task.handle_confirmed(&confirmed);
+                }
+            }
             TaskOutput::Sink(request) => driver.sink(request),
             TaskOutput::Tell(to, message) => driver.tell(to, message),
             TaskOutput::Alarm(after) => driver.alarm(after),

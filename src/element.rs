@@ -26,6 +26,9 @@ pub enum Element {
     Batch(Batch),
     /// No record with an event time at or below it follows on this channel.
     Watermark(EventTime),
+    /// Nobody knows when a record follows: no watermark of this channel is to be waited for, until
+    /// the next one comes.
+    Idle,
     /// The cut of a checkpoint: what came before it belongs to the snapshot, what follows does not.
     Barrier(Barrier),
     /// What a sink's writer has prepared for its committer; the barrier follows (rule 33).

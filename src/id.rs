@@ -83,6 +83,11 @@ id!(
     /// A part of a source's input that is read on its own.
     SplitId(u32), "split-"
 );
+id!(
+    /// A message of a queue: the queue gives each a number of its own and keeps it when it gives
+    /// the message out again.
+    MessageId(u64), "m"
+);
 
 /// A transaction of a two-phase sink: which sink subtask opened it, in which attempt, as its
 /// how-manieth.

@@ -14,7 +14,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::element::Root;
-use crate::id::{AttemptId, CheckpointId, OutletIndex, TaskId};
+use crate::id::{AttemptId, CheckpointId, OutletIndex, SplitId, TaskId};
 use crate::storage::StateHandle;
 use crate::time::Instant;
 
@@ -108,6 +108,21 @@ pub enum TaskError {
     /// Its state could not be restored. Recovery from the same checkpoint will not help.
     #[error("{0}")]
     Restore(String),
+    /// The input has lost records that were not read, or are to be read again. No restart brings
+    /// them back, so the job fails and says what is missing.
+    #[error(
+        "records are lost: record {wanted} of {split} is gone, and the first one that is \
+         left is {first}. Keep the input for longer than a checkpoint and a restart take; to go on \
+         with what is left, start anew and not from a checkpoint"
+    )]
+    Lost {
+        /// The split.
+        split: SplitId,
+        /// The position that was to be read.
+        wanted: u64,
+        /// The first position that is left.
+        first: u64,
+    },
     /// The input is wrong: reading it again will not help, so the job fails without a restart.
     #[error("{0}")]
     Input(String),
@@ -122,7 +137,7 @@ impl TaskError {
     pub const fn is_recoverable(&self) -> bool {
         match self {
             Self::Crashed(_) | Self::External(_) => true,
-            Self::Restore(_) | Self::Input(_) | Self::OutputLost(_) => false,
+            Self::Restore(_) | Self::Lost { .. } | Self::Input(_) | Self::OutputLost(_) => false,
         }
     }
 }

@@ -99,3 +99,11 @@ impl fmt::Display for EventTime {
         }
     }
 }
+/// How far event time has come, over several inputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// To here; [`EventTime::MAX`] if all have ended.
+    Watermark(EventTime),
+    /// All that have not ended are idle.
+    Idle,
+}

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{AttemptId, ChannelId, CheckpointId, TaskId, TransactionId};
+use crate::id::{AttemptId, ChannelId, CheckpointId, SplitId, TaskId, TransactionId};
 use crate::message::AbortReason;
 use crate::time::{EventTime, Instant};
 
@@ -51,6 +51,8 @@ pub enum Carried {
     Records(u32),
     /// A watermark.
     Watermark(EventTime),
+    /// The channel is idle.
+    Idle,
     /// A barrier.
     Barrier(CheckpointId),
     /// What a writer has prepared for this checkpoint.
@@ -69,6 +71,7 @@ impl fmt::Display for Carried {
             Self::Records(1) => f.pad("1 record"),
             Self::Records(records) => write!(f, "{records} records"),
             Self::Watermark(time) => write!(f, "watermark {time}"),
+            Self::Idle => f.pad("that it is idle"),
             Self::Barrier(checkpoint) => write!(f, "the barrier of {checkpoint}"),
             Self::Committables(checkpoint) => write!(f, "what is prepared for {checkpoint}"),
             Self::Cancel(checkpoint) => write!(f, "the cancel marker of {checkpoint}"),
@@ -402,6 +405,28 @@ pub enum TraceEvent {
         task: TaskId,
         /// The attempt.
         attempt: AttemptId,
+    },
+    /// A log has dropped its oldest records.
+    Truncated {
+        /// The task that reads it.
+        task: TaskId,
+        /// The split.
+        split: SplitId,
+        /// The offset of the first record that is left.
+        first: u64,
+    },
+    /// A task has reported that a record is gone which it was to read.
+    LossReported {
+        /// The task.
+        task: TaskId,
+        /// The attempt.
+        attempt: AttemptId,
+        /// The split.
+        split: SplitId,
+        /// The offset of the record.
+        wanted: u64,
+        /// The offset of the first record that is left.
+        first: u64,
     },
     /// A fault other than a crash: a lost, late or doubled message, or a store that does not do
     /// what it was asked to.

@@ -12,6 +12,7 @@ use std::time::Duration;
 use cofferdam::config::JobConfig;
 use cofferdam::connector::file::{LineSource, PlainFileSink, TransactionalFileSink};
 use cofferdam::connector::memory::{Collect, CollectTransactions, Numbers};
+use cofferdam::connector::queue::MemoryQueue;
 use cofferdam::coordinator::CoordinatorNote;
 use cofferdam::guarantee::{Mechanism, StateHome};
 use cofferdam::job::{Job, JobBuilder};
@@ -103,6 +104,35 @@ fn an_operator_that_panics_once_is_recovered_inside_the_process() {
     assert_eq!(report.restarts, 1);
     assert!(causes[0].contains("tripped") && causes[0].contains("runtime.rs"), "{causes:?}");
     assert_eq!(count_words(&folder.path().join("out")), expected);
+}
+
+#[test]
+fn rule_079_queues_are_counted_exactly_once_over_a_failure_and_left_empty() {
+    let folder = tempfile::tempdir().unwrap();
+    let numbers: Vec<u64> = (0..5_000).collect();
+    let queues = MemoryQueue::new(&numbers, 2);
+    let counts = CollectTransactions::default();
+    let seen = Arc::new(AtomicU64::new(0));
+    let builder = JobBuilder::new("queues", 2);
+    builder
+        .queue("numbers", queues.clone())
+        .map("trip", move |number| {
+            assert!(seen.fetch_add(1, Ordering::Relaxed) != 3_000, "tripped");
+            number
+        })
+        .key_by(|number| number % 7)
+        .aggregate("count", 0_u64, |count: &mut u64, _| *count += 1)
+        .transactional_sink("out", counts.clone());
+    let report = run_in(folder.path(), &builder.build(often()).unwrap()).unwrap();
+    assert_eq!(report.restarts, 1);
+    let mut found = counts.committed();
+    found.sort_unstable();
+    let expected = (0..7).flat_map(|key| {
+        let numbers = numbers.iter().filter(|number| **number % 7 == key).count() as u64;
+        (1..=numbers).map(move |count| (key, count))
+    });
+    assert_eq!(found, expected.collect::<Vec<(u64, u64)>>());
+    assert_eq!(queues.unacknowledged(), 0);
 }
 
 #[test]

@@ -210,11 +210,16 @@ fn read_inputs(job: &Job) -> Result<Vec<CaseInput>, JobError> {
                         records.push(read);
                         cursor = next;
                     }
+                    ReadOutcome::Messages { records: read, .. } => records.push(read),
                     ReadOutcome::End => break,
                     ReadOutcome::Nothing => {
                         return Err(JobError::Input(
                             "a simulated source has to come to an end".to_owned(),
                         ));
+                    }
+                    ReadOutcome::Gone { wanted, .. } => {
+                        let text = format!("record {wanted} of a source is gone before the run");
+                        return Err(JobError::Input(text));
                     }
                     ReadOutcome::Failed(error) => return Err(JobError::Input(error.to_string())),
                 }

@@ -38,6 +38,10 @@ pub enum Choice {
     ZombieFate,
     /// What becomes of a commit, by task.
     CommitFate,
+    /// When a log drops its oldest records, and how many, by truncation.
+    Truncation,
+    /// Which message a queue gives out, and when it hears and answers, by task.
+    Delivery,
 }
 
 impl Choice {
@@ -53,6 +57,7 @@ impl Choice {
             Self::WriteDelay | Self::WriteFate | Self::CrashFate | Self::CommitFate => {
                 Purpose::Storage
             }
+            Self::Truncation | Self::Delivery => Purpose::Upstream,
         }
     }
 }
@@ -66,6 +71,7 @@ pub struct Decider {
     schedule: Dice,
     messages: Dice,
     storage: Dice,
+    upstream: Dice,
     recorded: Option<Decisions>,
     scripted: Option<Script>,
 }
@@ -95,6 +101,7 @@ impl Decider {
             schedule: Dice::new(seed, Purpose::Schedule),
             messages: Dice::new(seed, Purpose::Messages),
             storage: Dice::new(seed, Purpose::Storage),
+            upstream: Dice::new(seed, Purpose::Upstream),
             recorded: records.then(Decisions::new),
             scripted: None,
         }
@@ -111,6 +118,7 @@ impl Decider {
         let dice = match choice.purpose() {
             Purpose::Messages => &mut self.messages,
             Purpose::Storage => &mut self.storage,
+            Purpose::Upstream => &mut self.upstream,
             Purpose::Schedule | Purpose::Options | Purpose::Workload | Purpose::Faults => {
                 &mut self.schedule
             }

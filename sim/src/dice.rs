@@ -19,6 +19,8 @@ pub enum Purpose {
     Messages = 5,
     /// The fates of writes.
     Storage = 6,
+    /// What becomes of the systems behind the sources.
+    Upstream = 7,
 }
 
 /// A stream of random numbers.

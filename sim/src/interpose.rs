@@ -5,11 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use cofferdam::element::{Anchor, Committables, Element, Root};
-use cofferdam::id::{AttemptId, ChannelIndex, CheckpointId, SplitId, SubtaskIndex, TaskId};
+use cofferdam::id::{
+    AttemptId, ChannelIndex, CheckpointId, MessageId, SplitId, SubtaskIndex, TaskId,
+};
 use cofferdam::message::{FromTask, ToPeer, ToTask};
+use cofferdam::operator::queue::Acknowledgement;
 use cofferdam::operator::sink::{CommitError, Committed, SinkReply, SinkRequest};
 use cofferdam::operator::source::ReadRequest;
-use cofferdam::state::snapshot::{InFlight, PendingTransaction, SourceState, TaskSnapshot};
+use cofferdam::state::snapshot::{
+    InFlight, PendingTransaction, SourceState, TaskSnapshot, TaskState,
+};
 use cofferdam::storage::{
     StateHandle, StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue,
 };
@@ -125,11 +130,32 @@ pub enum Variant {
     /// Beside a value in a store of keyed state stands not the checkpoint that it follows, but a
     /// number that each attempt begins anew.
     StateNumberedAnew,
+    /// A source whose log was truncated goes on behind the gap and says nothing.
+    GapSkipped,
+    /// A source acknowledges messages when it has emitted them.
+    AcknowledgedWhenEmitted,
+    /// At a completion everything is acknowledged that was emitted by then, and not just what the
+    /// checkpoint holds.
+    AcknowledgedBeyondCheckpoint,
+    /// What was emitted is acknowledged from time to time as well.
+    AcknowledgedByTime,
+    /// What waited for a checkpoint of an older attempt is acknowledged with a later one.
+    WaiterOutlivesAttempt,
+    /// A restored source forgets the ids that its checkpoint holds.
+    IdsResetAtOpen,
+    /// Snapshots hold no ids of emitted messages.
+    IdsLeftOut,
+    /// A source forgets an id when it has told the queue, not when the queue has confirmed.
+    ConfirmedUnheard,
+    /// A queue gives a message that comes again another id.
+    RedeliveredUnderNewId,
+    /// What comes again and is in the restored state is dropped and not acknowledged.
+    RestoredNotAcknowledged,
 }
 
 impl Variant {
     /// Every variant.
-    pub const ALL: [Self; 49] = [
+    pub const ALL: [Self; 59] = [
         Self::BarrierNotAligned,
         Self::CommitAtSnapshot,
         Self::AcknowledgeBeforeStored,
@@ -179,6 +205,16 @@ impl Variant {
         Self::TriggerAwaitsEnd,
         Self::InFlightCutShort,
         Self::StateNumberedAnew,
+        Self::GapSkipped,
+        Self::AcknowledgedWhenEmitted,
+        Self::AcknowledgedBeyondCheckpoint,
+        Self::AcknowledgedByTime,
+        Self::WaiterOutlivesAttempt,
+        Self::IdsResetAtOpen,
+        Self::IdsLeftOut,
+        Self::ConfirmedUnheard,
+        Self::RedeliveredUnderNewId,
+        Self::RestoredNotAcknowledged,
     ];
 }
 
@@ -244,7 +280,17 @@ impl Variant {
             | Self::FirstTriggerUnanswered
             | Self::TriggerAwaitsRecord
             | Self::TriggerAwaitsEnd
-            | Self::StateNumberedAnew => {}
+            | Self::StateNumberedAnew
+            | Self::GapSkipped
+            | Self::AcknowledgedWhenEmitted
+            | Self::AcknowledgedBeyondCheckpoint
+            | Self::AcknowledgedByTime
+            | Self::WaiterOutlivesAttempt
+            | Self::IdsResetAtOpen
+            | Self::IdsLeftOut
+            | Self::ConfirmedUnheard
+            | Self::RedeliveredUnderNewId
+            | Self::RestoredNotAcknowledged => {}
         }
     }
 }
@@ -301,6 +347,16 @@ impl fmt::Display for Variant {
             Self::TriggerAwaitsEnd => "trigger-awaits-end",
             Self::InFlightCutShort => "in-flight-cut-short",
             Self::StateNumberedAnew => "state-numbered-anew",
+            Self::GapSkipped => "gap-skipped",
+            Self::AcknowledgedWhenEmitted => "acknowledged-when-emitted",
+            Self::AcknowledgedBeyondCheckpoint => "acknowledged-beyond-checkpoint",
+            Self::AcknowledgedByTime => "acknowledged-by-time",
+            Self::WaiterOutlivesAttempt => "waiter-outlives-attempt",
+            Self::IdsResetAtOpen => "ids-reset-at-open",
+            Self::IdsLeftOut => "ids-left-out",
+            Self::ConfirmedUnheard => "confirmed-unheard",
+            Self::RedeliveredUnderNewId => "redelivered-under-new-id",
+            Self::RestoredNotAcknowledged => "restored-not-acknowledged",
         })
     }
 }
@@ -316,6 +372,8 @@ pub struct Interposer {
     trees: BTreeMap<(AttemptId, Root), OpenTree>,
     /// Where each split was last asked to be read, for the variant that stores that.
     cursors: BTreeMap<(TaskId, SplitId), Vec<u8>>,
+    /// The ids that each task was restored with, for the variant that never acknowledges those.
+    restored: BTreeMap<(TaskId, AttemptId), BTreeSet<(SplitId, MessageId)>>,
     /// Each source's positions at its last checkpoint, for the variant that stores those.
     positions: BTreeMap<TaskId, SourceState>,
     /// Which records each task had taken in at its last write.
@@ -367,6 +425,8 @@ pub enum Passed {
     Stored(StoreReply),
     /// Back to the task, as an answer of its sink.
     Replied(SinkReply),
+    /// Back to the task, as a confirmation of its queue.
+    Confirmed(Acknowledgement),
 }
 
 impl Interposer {
@@ -407,6 +467,18 @@ impl Interposer {
             }
             (Some(Variant::StateNumberedAnew), TaskOutput::Save(state)) => {
                 smallvec![self.numbered_anew(task, state)]
+            }
+            (Some(Variant::ConfirmedUnheard), TaskOutput::Acknowledge(told)) => {
+                smallvec![
+                    Passed::Confirmed(told.clone()),
+                    Passed::Out(TaskOutput::Acknowledge(told)),
+                ]
+            }
+            (Some(Variant::RestoredNotAcknowledged), TaskOutput::Acknowledge(mut told)) => {
+                if let Some(restored) = self.restored.get(&(task.id(), task.attempt())) {
+                    told.ids.retain(|id| !restored.contains(&(told.split, *id)));
+                }
+                smallvec![Passed::Out(TaskOutput::Acknowledge(told))]
             }
             (Some(Variant::CommitAtSnapshot), TaskOutput::Sink(SinkRequest::Prepare(pending))) => {
                 smallvec![
@@ -517,6 +589,7 @@ impl Interposer {
             | TaskOutput::Unblock(_)
             | TaskOutput::Report(_)
             | TaskOutput::Sink(_)
+            | TaskOutput::Acknowledge(_)
             | TaskOutput::Alarm(_)
             | TaskOutput::Tell(_, ToPeer::TakenIn { .. })
             | TaskOutput::Cut(_)
@@ -526,6 +599,17 @@ impl Interposer {
             | TaskOutput::WaitUntil(_) => {}
         }
         output
+    }
+
+    /// The state that a task is to begin with.
+    pub fn restored(&mut self, task: TaskId, attempt: AttemptId, state: &mut TaskState) {
+        let Some(source) = &mut state.source else { return };
+        if self.is(Variant::IdsResetAtOpen) {
+            source.emitted.clear();
+        }
+        if self.is(Variant::RestoredNotAcknowledged) {
+            self.restored.insert((task, attempt), source.emitted.iter().copied().collect());
+        }
     }
 
     /// Puts what an earlier snapshot held into this one, or other positions, if the variant does.
@@ -547,6 +631,9 @@ impl Interposer {
         }
         if variant == Variant::PositionsLeftOut {
             *source = SourceState::default();
+        }
+        if variant == Variant::IdsLeftOut {
+            source.emitted.clear();
         }
         if variant == Variant::PositionsStale {
             let now = source.clone();

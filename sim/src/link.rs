@@ -205,6 +205,7 @@ pub fn carried(element: &Element) -> Carried {
     match element {
         Element::Batch(records) => Carried::Records(records.len() as u32),
         Element::Watermark(watermark) => Carried::Watermark(*watermark),
+        Element::Idle => Carried::Idle,
         Element::Barrier(barrier) => Carried::Barrier(barrier.checkpoint),
         Element::Committables(told) => Carried::Committables(told.checkpoint),
         Element::Cancel(checkpoint) => Carried::Cancel(*checkpoint),

@@ -84,6 +84,16 @@ pub struct Options {
     pub store_unknown_permille: u64,
     /// Tasks that go on after they were told to stop, of 1000.
     pub zombies_permille: u64,
+    /// How often logs with a retention time drop their oldest records.
+    #[serde(default)]
+    pub truncations: u64,
+    /// How many messages a queue gives out that are not acknowledged.
+    #[serde(default = "default_open_max")]
+    pub queue_open_max: usize,
+    /// The time after which a queue gives out again what is not acknowledged; 0 if it waits for its
+    /// receiver's death.
+    #[serde(default)]
+    pub queue_redelivery_us: u64,
     /// When faults stop.
     pub faults_until_us: u64,
     /// What follows a failure.
@@ -161,6 +171,9 @@ impl Options {
             store_failed_permille: 0,
             store_unknown_permille: 0,
             zombies_permille: 0,
+            truncations: 0,
+            queue_open_max: default_open_max(),
+            queue_redelivery_us: 0,
             faults_until_us: dice.between(5_000, 60_000),
             restarts: Restarts::Fixed,
             commits_refused_permille: 0,
@@ -169,20 +182,30 @@ impl Options {
             transaction_timeout_us: 0,
             commit_tries: 1,
         };
+        let kinds_permille = match profile {
+            FaultProfile::None => 0,
+            FaultProfile::Default => 500,
+            FaultProfile::Full => 1000,
+        };
         match profile {
             FaultProfile::None => options.faults_until_us = 0,
-            FaultProfile::Default => options.draw_faults(dice, 500),
-            FaultProfile::Full => options.draw_faults(dice, 1000),
+            FaultProfile::Default | FaultProfile::Full => options.draw_faults(dice, kinds_permille),
         }
         options.restarts = *dice.pick(&[Restarts::Fixed, Restarts::Exponential, Restarts::Rate]);
         options.alignment_timeout_us = *dice.pick(&[0, 50, 300, 2_000]);
         match profile {
             FaultProfile::None => {}
-            FaultProfile::Default => options.draw_commit_faults(dice, 500),
-            FaultProfile::Full => options.draw_commit_faults(dice, 1000),
+            FaultProfile::Default | FaultProfile::Full => {
+                options.draw_commit_faults(dice, kinds_permille);
+            }
         }
         options.transaction_timeout_us = *dice.pick(&[0, TRANSACTION_TIMEOUT_US]);
         options.commit_tries = dice.between(1, 4) as u32;
+        if dice.chance(kinds_permille) {
+            options.truncations = dice.between(1, 4);
+        }
+        options.queue_open_max = *dice.pick(&[4, 16, 64]);
+        options.queue_redelivery_us = *dice.pick(&[0, 500, 5_000]);
         options
     }
 
@@ -246,6 +269,11 @@ pub const TRANSACTION_TIMEOUT_US: u64 = 10_000_000;
 
 /// The time before a commit that was refused is asked for again.
 const COMMIT_PAUSE_US: u64 = 200;
+
+/// For files that are older than queues.
+const fn default_open_max() -> usize {
+    64
+}
 
 impl Restarts {
     fn strategy(self) -> RestartStrategy {

@@ -85,6 +85,12 @@ fn words(event: &TraceEvent, graph: &PhysicalGraph) -> String {
         TraceEvent::Delivered { portion, .. } => format!("{portion} is sent"),
         TraceEvent::Marked { portion, .. } => format!("{portion} is marked as sent"),
         TraceEvent::Reserved { task, .. } => format!("{} has reserved positions", name(task)),
+        TraceEvent::Truncated { task, split, first } => {
+            format!("the log of {} begins at record {first} of {split} now", name(task))
+        }
+        TraceEvent::LossReported { task, split, wanted, .. } => {
+            format!("{} reports that record {wanted} of {split} is lost", name(task))
+        }
         TraceEvent::Disturbed { fault, task } => {
             format!("fault: {} ({})", word(fault), task.map_or("the coordinator".to_owned(), name))
         }

@@ -107,6 +107,7 @@ impl Drive {
                 TaskOutput::Report(_) => {}
                 TaskOutput::Sink(_)
                 | TaskOutput::Store(_)
+                | TaskOutput::Acknowledge(_)
                 | TaskOutput::Block(_)
                 | TaskOutput::Unblock(_)
                 | TaskOutput::Tell(..)

@@ -10,22 +10,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam::config::JobConfig;
+use cofferdam::connector::log::TruncatedLog;
 use cofferdam::connector::memory::{Collect, CollectTransactions, Range, VecSource};
+use cofferdam::connector::queue::MemoryQueue;
 use cofferdam::coordinator::JobError;
 use cofferdam::element::Record;
 use cofferdam::guarantee::{Level, Mechanism, SinkContract, StateHome};
 use cofferdam::id::{AttemptId, TransactionId, VertexId};
 use cofferdam::job::{Job, JobBuilder, Stream};
 use cofferdam::operator::Emit;
-use cofferdam::operator::chain::Segment;
+use cofferdam::operator::chain::{Pass, Segment};
 use cofferdam::operator::keyed::{KeyedContext, KeyedProcess};
 use cofferdam::operator::sink::{
     CommitError, Committed, SinkError, TransactionalSink, WriteAheadSink,
 };
+use cofferdam::operator::source::{Fetch, Source, SourceError};
 use cofferdam::state::codec;
 use cofferdam::state::key_group::KeyGroupCount;
-use cofferdam::time::EventTime;
-use cofferdam::trace::{RecordId, Traced};
+use cofferdam::time::{EventTime, Instant};
+use cofferdam::trace::{RecordId, TraceEvent, Traced};
 use cofferdam_sim::decide::Decider;
 use cofferdam_sim::fault;
 use cofferdam_sim::interpose::Variant;
@@ -136,6 +139,31 @@ fn counting(options: &Options, mechanism: Mechanism, sink: SinkContract) -> Job 
     counting_into(options, options.job_config(mechanism), sink, true)
 }
 
+/// As [`counting`], over a log that drops its oldest records.
+fn counting_a_log(options: &Options, mechanism: Mechanism, sink: SinkContract) -> Job {
+    let log = TruncatedLog::from(Arc::new((0..RECORDS).collect()));
+    count(
+        |builder| builder.source("numbers", log),
+        options,
+        options.job_config(mechanism),
+        sink,
+        true,
+    )
+}
+
+/// As [`counting`], over queues.
+fn counting_queues(options: &Options, mechanism: Mechanism, sink: SinkContract) -> Job {
+    let numbers: Vec<u64> = (0..RECORDS).collect();
+    let queues = MemoryQueue::new(&numbers, options.parallelism);
+    count(
+        |builder| builder.queue("numbers", queues),
+        options,
+        options.job_config(mechanism),
+        sink,
+        true,
+    )
+}
+
 /// As [`counting`]; what its write-ahead sink sends twice is visible twice.
 fn counting_and_resending(options: &Options, mechanism: Mechanism, sink: SinkContract) -> Job {
     counting_into(options, options.job_config(mechanism), sink, false)
@@ -156,14 +184,15 @@ fn counting_rolled_back(options: &Options, mechanism: Mechanism, sink: SinkContr
 /// As [`counting`], with tasks that write and one that commits.
 fn counting_in_stages(options: &Options, mechanism: Mechanism, _sink: SinkContract) -> Job {
     let builder = builder("counting", options);
-    counts(&builder).two_stage_sink("out", CollectTransactions::default());
+    counts(from_memory(&builder)).two_stage_sink("out", CollectTransactions::default());
     builder.build(options.job_config(mechanism)).unwrap()
 }
 
 /// As [`counting`], where the external system does not wait long for a commit.
 fn counting_in_haste(options: &Options, mechanism: Mechanism, _sink: SinkContract) -> Job {
     let builder = builder("counting", options);
-    counts(&builder).transactional_sink("out", ShortLived(CollectTransactions::default()));
+    counts(from_memory(&builder))
+        .transactional_sink("out", ShortLived(CollectTransactions::default()));
     builder.build(options.job_config(mechanism)).unwrap()
 }
 
@@ -173,9 +202,8 @@ fn builder(name: &str, options: &Options) -> JobBuilder {
     builder
 }
 
-fn counts(builder: &JobBuilder) -> Stream<impl Segment<Out = (u64, u64)>> {
-    builder
-        .source("numbers", VecSource::new((0..RECORDS).collect()))
+fn counts(numbers: Stream<Pass<u64>>) -> Stream<impl Segment<Out = (u64, u64)>> {
+    numbers
         .flat_map("keys", |number: u64, out| keys(number).for_each(|key| out.emit(key)))
         .key_by(|key| *key)
         .aggregate("count", 0u64, |count: &mut u64, _| *count += 1)
@@ -187,8 +215,22 @@ fn counting_into(
     sink: SinkContract,
     is_idempotent: bool,
 ) -> Job {
+    count(from_memory, options, config, sink, is_idempotent)
+}
+
+fn from_memory(builder: &JobBuilder) -> Stream<Pass<u64>> {
+    builder.source("numbers", VecSource::new((0..RECORDS).collect()))
+}
+
+fn count(
+    begin: impl FnOnce(&JobBuilder) -> Stream<Pass<u64>>,
+    options: &Options,
+    config: JobConfig,
+    sink: SinkContract,
+    is_idempotent: bool,
+) -> Job {
     let builder = builder("counting", options);
-    let counts = counts(&builder);
+    let counts = counts(begin(&builder));
     match sink {
         SinkContract::TwoPhase => {
             counts.transactional_sink("out", CollectTransactions::default());
@@ -258,18 +300,60 @@ fn due(number: u64) -> EventTime {
     EventTime::from_millis(number as i64 + 15)
 }
 
+/// Gives the first half of the numbers only when it was asked many times.
+#[derive(Clone)]
+struct Hesitant {
+    numbers: VecSource<u64>,
+    refusals: u32,
+}
+
+impl Source for Hesitant {
+    type Record = u64;
+    type Split = Range;
+
+    fn discover(&mut self, parallelism: usize) -> Result<Vec<Range>, SourceError> {
+        self.numbers.discover(parallelism)
+    }
+
+    fn read(&mut self, split: &mut Range, records_max: usize) -> Result<Fetch<u64>, SourceError> {
+        if split.next < RECORDS / 2 && self.refusals > 0 {
+            self.refusals -= 1;
+            return Ok(Fetch::Nothing);
+        }
+        self.numbers.read(split, records_max)
+    }
+}
+
+fn time_of(number: &u64) -> EventTime {
+    EventTime::from_millis(*number as i64)
+}
+
 fn alarms(options: &Options, mechanism: Mechanism, sink: SinkContract) -> Job {
-    let builder = builder("alarms", options);
     let numbers = VecSource::new((0..RECORDS).collect());
-    let fired = builder
-        .source_with_event_time(
-            "numbers",
-            numbers,
-            |number: &u64| EventTime::from_millis(*number as i64),
-            Duration::ZERO,
-        )
-        .key_by(|number| number % 7)
-        .process("alarm", Alarm);
+    let begin = |builder: &JobBuilder| {
+        builder.source_with_event_time("numbers", numbers, time_of, Duration::ZERO)
+    };
+    alarms_from(begin, options, mechanism, sink)
+}
+
+/// As [`alarms`], where some subtasks have nothing for long.
+fn alarms_from_idle(options: &Options, mechanism: Mechanism, sink: SinkContract) -> Job {
+    let numbers = VecSource::new((0..RECORDS).collect());
+    let source = Hesitant { numbers, refusals: 40 };
+    let begin = |builder: &JobBuilder| {
+        builder.source_that_may_idle("numbers", source, time_of, Duration::ZERO, 3)
+    };
+    alarms_from(begin, options, mechanism, sink)
+}
+
+fn alarms_from(
+    begin: impl FnOnce(&JobBuilder) -> Stream<Pass<u64>>,
+    options: &Options,
+    mechanism: Mechanism,
+    sink: SinkContract,
+) -> Job {
+    let builder = builder("alarms", options);
+    let fired = begin(&builder).key_by(|number| number % 7).process("alarm", Alarm);
     match sink {
         SinkContract::TwoPhase => fired.transactional_sink("out", CollectTransactions::default()),
         SinkContract::WriteAhead => {
@@ -701,6 +785,94 @@ fn positions_that_are_left_out_are_caught_by_the_records_that_are_lost() {
 fn positions_of_another_checkpoint_are_caught_by_what_the_state_has_taken_in() {
     assert_caught(COUNTING, Variant::PositionsStale, "state-delivery");
     assert_caught(COUNTING, Variant::PositionsStale, "output-delivery");
+}
+
+const FROM_IDLE: Case = Case { make: alarms_from_idle, ..ALARMS };
+
+/// When the first timer has fired, and its row is written.
+fn first_row(world: &World) -> Option<Traced> {
+    let is_row = |traced: &&Traced| matches!(traced.event, TraceEvent::Written { .. });
+    world.trace().iter().find(is_row).copied()
+}
+
+#[test]
+fn an_idle_source_holds_back_neither_event_time_nor_checkpoints() {
+    for mechanism in [Mechanism::Aligned, Mechanism::Unaligned] {
+        assert_held(Case { mechanism, ..FROM_IDLE });
+    }
+    // A source that hesitates is asked again for so long; by then the others have fired timers, and
+    // checkpoints are complete.
+    let early = Instant::from_nanos(40 * 100_000);
+    let worlds = (0..SEEDS).map(|seed| FROM_IDLE.run(seed, None));
+    let mut alone = worlds.filter(|world| world.plan().options.parallelism > 1);
+    assert!(alone.any(|world| {
+        let is_complete = |traced: &Traced| matches!(traced.event, TraceEvent::Completed { .. });
+        first_row(&world).is_some_and(|row| row.at < early)
+            && world.trace().iter().any(|traced| is_complete(traced) && traced.at < early)
+    }));
+}
+
+const FROM_A_LOG: Case = Case { make: counting_a_log, ..COUNTING };
+
+#[test]
+fn a_log_that_drops_records_ends_a_job_that_needs_them_and_the_report_names_them() {
+    assert_held(FROM_A_LOG);
+    let reports = (0..SEEDS).filter_map(|seed| match FROM_A_LOG.run(seed, None).ending() {
+        Some(Ending::Failed(error @ JobError::Lost { .. })) => Some(error.to_string()),
+        Some(Ending::Failed(_) | Ending::Finished | Ending::Stuck) | None => None,
+    });
+    let reports: Vec<String> = reports.collect();
+    assert!(reports.len() > 5, "{reports:?}");
+    assert!(reports[0].contains("of split-"), "{}", reports[0]);
+}
+
+#[test]
+fn a_gap_in_a_log_that_is_skipped_silently_is_caught() {
+    assert_caught(FROM_A_LOG, Variant::GapSkipped, "state-delivery");
+    assert_caught(FROM_A_LOG, Variant::GapSkipped, "output-delivery");
+}
+
+const FROM_QUEUES: Case = Case { make: counting_queues, ..COUNTING };
+
+#[test]
+fn rule_079_messages_that_queues_give_out_again_count_once() {
+    for mechanism in [Mechanism::Aligned, Mechanism::Unaligned] {
+        assert_held(Case { mechanism, ..FROM_QUEUES });
+    }
+    let plain = Case { sink: SinkContract::Plain, ..FROM_QUEUES };
+    assert_held(Case { mechanism: Mechanism::Tracked, ..plain });
+    assert_held(Case { mechanism: Mechanism::None, ..plain });
+    assert!((0..SEEDS).any(|seed| plain.judge(seed, None).duplicated > 0));
+}
+
+#[test]
+fn rule_079_messages_that_are_acknowledged_too_early_are_caught() {
+    for variant in [
+        Variant::AcknowledgedWhenEmitted,
+        Variant::AcknowledgedBeyondCheckpoint,
+        Variant::AcknowledgedByTime,
+        Variant::WaiterOutlivesAttempt,
+    ] {
+        assert_caught(FROM_QUEUES, variant, "state-delivery");
+        assert_caught(FROM_QUEUES, variant, "output-delivery");
+    }
+}
+
+#[test]
+fn rule_079_messages_that_come_again_and_are_not_known_are_caught() {
+    for variant in [
+        Variant::IdsResetAtOpen,
+        Variant::IdsLeftOut,
+        Variant::ConfirmedUnheard,
+        Variant::RedeliveredUnderNewId,
+    ] {
+        assert_caught(FROM_QUEUES, variant, "state-delivery");
+    }
+}
+
+#[test]
+fn rule_079_known_messages_that_are_not_acknowledged_block_the_queue_and_are_caught() {
+    assert_caught(FROM_QUEUES, Variant::RestoredNotAcknowledged, "liveness");
 }
 
 #[test]

@@ -28,13 +28,13 @@ pub struct Range {
 
 impl Range {
     /// Even contiguous parts of `0..len`.
-    fn split(len: u64, parts: usize) -> Vec<Self> {
+    pub(super) fn split(len: u64, parts: usize) -> Vec<Self> {
         let bound = |part: usize| (u128::from(len) * part as u128 / parts as u128) as u64;
         (0..parts).map(|part| Self { next: bound(part), end: bound(part + 1) }).collect()
     }
 
     /// Takes at most `records_max` off the front.
-    fn take(&mut self, records_max: usize) -> std::ops::Range<u64> {
+    pub(super) fn take(&mut self, records_max: usize) -> std::ops::Range<u64> {
         let start = self.next;
         self.next = self.end.min(start.saturating_add(records_max as u64));
         start..self.next

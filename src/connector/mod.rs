@@ -2,6 +2,8 @@
 
 #[cfg(feature = "threads")]
 pub mod file;
+pub mod log;
 pub mod memory;
+pub mod queue;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

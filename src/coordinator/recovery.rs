@@ -52,6 +52,14 @@ pub enum JobError {
         /// What is wrong with it.
         text: String,
     },
+    /// The input has lost records that the job still needs.
+    #[error("task {task}: {error}")]
+    Lost {
+        /// The task that was to read them.
+        task: TaskId,
+        /// What is missing.
+        error: TaskError,
+    },
     /// The stored state: restoring it again would not help.
     #[error("state can not be restored: {0}")]
     Restore(String),
@@ -118,6 +126,9 @@ pub fn decide_recovery(facts: RecoveryFacts<'_>) -> RecoveryDecision {
         FailureCause::Cancelled => Some(JobError::Cancelled),
         FailureCause::Task { task, error } => match error {
             TaskError::Input(text) => Some(JobError::Input { task: *task, text: text.clone() }),
+            error @ TaskError::Lost { .. } => {
+                Some(JobError::Lost { task: *task, error: error.clone() })
+            }
             TaskError::Restore(text) => Some(JobError::Restore(text.clone())),
             TaskError::OutputLost(text) => Some(JobError::OutputLost(text.clone())),
             TaskError::Crashed(_) | TaskError::External(_) => None,

@@ -15,6 +15,7 @@ use crate::config::JobConfig;
 use crate::element::Record;
 use crate::graph::Partition;
 use crate::graph::physical::{Edge, PhysicalGraph, Vertex};
+use crate::guarantee::Mechanism;
 use crate::id::VertexId;
 use crate::job::{
     GraphError, Job, RouteFactory, RoutePlace, SinkParts, SinkStage, SourceParts, VertexParts,
@@ -23,11 +24,12 @@ use crate::operator::Emit;
 use crate::operator::Operator;
 use crate::operator::chain::{Chain, Named, Pass, Segment};
 use crate::operator::keyed::{Aggregate, ByRef, ByValue, KeySelector, Keyed, KeyedProcess};
+use crate::operator::queue::{FromQueue, Queue};
 use crate::operator::route::{Broadcast, ByKey, Forward, Rebalance, Route};
 use crate::operator::sink::{
     Committing, Direct, ErasedSink, Logged, Sink, Transactional, TransactionalSink, WriteAheadSink,
 };
-use crate::operator::source::{Source, TimeOf, WatermarkStrategy};
+use crate::operator::source::{EventTimes, Source, TimeOf, WatermarkStrategy};
 use crate::operator::stage::Fused;
 use crate::operator::stateless::{FilterMap, FlatMap};
 use crate::state::key_group::{Key, KeyGroupCount, default_max_parallelism};
@@ -127,6 +129,13 @@ impl JobBuilder {
         self.begin(uid, SourceParts { source: Box::new(source), watermarks: None })
     }
 
+    /// Begins a stream with a source that reads queues: messages are acknowledged when a checkpoint
+    /// that covers them is complete, and what is given out again is known by its id (rule 79).
+    /// Without checkpoints they are acknowledged as they are emitted, which promises nothing.
+    pub fn queue<Q: Queue>(&self, uid: &str, queue: Q) -> Stream<Pass<Q::Record>> {
+        self.begin(uid, SourceParts { source: Box::new(FromQueue(queue)), watermarks: None })
+    }
+
     /// Begins a stream with a source that makes watermarks: `time_of` reads a record's event time,
     /// and within a split no record is older than one before it by more than `disorder` (counted in
     /// whole milliseconds).
@@ -137,10 +146,34 @@ impl JobBuilder {
         time_of: impl Fn(&S::Record) -> EventTime + Clone + Send + 'static,
         disorder: Duration,
     ) -> Stream<Pass<S::Record>> {
+        self.begin_timed(uid, source, TimeOf::new(time_of), disorder, None)
+    }
+
+    /// As [`JobBuilder::source_with_event_time`], of a source that may have nothing for long: a
+    /// split that has given nothing so many times in a row holds back no watermark until it has
+    /// records again. Those may be late then.
+    pub fn source_that_may_idle<S: Source>(
+        &self,
+        uid: &str,
+        source: S,
+        time_of: impl Fn(&S::Record) -> EventTime + Clone + Send + 'static,
+        disorder: Duration,
+        idle_after: u32,
+    ) -> Stream<Pass<S::Record>> {
+        self.begin_timed(uid, source, TimeOf::new(time_of), disorder, Some(idle_after))
+    }
+
+    fn begin_timed<S: Source>(
+        &self,
+        uid: &str,
+        source: S,
+        times: impl EventTimes + 'static,
+        disorder: Duration,
+        idle_after: Option<u32>,
+    ) -> Stream<Pass<S::Record>> {
         let disorder_ms = i64::try_from(disorder.as_millis()).unwrap_or(i64::MAX);
-        let times = Box::new(TimeOf::new(time_of));
-        let watermarks = Some(WatermarkStrategy { times, disorder_ms });
-        self.begin(uid, SourceParts { source: Box::new(source), watermarks })
+        let watermarks = WatermarkStrategy { times: Box::new(times), disorder_ms, idle_after };
+        self.begin(uid, SourceParts { source: Box::new(source), watermarks: Some(watermarks) })
     }
 
     fn begin<T: Record>(&self, uid: &str, source: SourceParts) -> Stream<Pass<T>> {
@@ -509,6 +542,12 @@ fn check_mechanism(
         {
             let uid = vertex.name.to_string();
             return Err(GraphError::NotReplayable { uid, mechanism });
+        }
+        if mechanism == Mechanism::Acks
+            && parts.source.as_ref().is_some_and(|source| source.source.is_queue())
+        {
+            let uid = vertex.name.to_string();
+            return Err(GraphError::NoPositions { uid, mechanism });
         }
         let Some(sink) = &parts.sink else { continue };
         let (uid, contract) = (sink.uid.to_string(), sink.sink.contract());

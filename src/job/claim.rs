@@ -110,6 +110,8 @@ impl Job {
     pub fn claim(&self) -> InferredClaim {
         let mut because = Reasons::default();
         self.explain_mechanism(&mut because);
+        self.explain_queues(&mut because);
+        self.explain_retention(&mut because);
         let mut passed: Vec<Option<Passed>> = vec![None; self.vertices.len()];
         let mut state = self.first_arrival().level();
         let mut sinks = Vec::new();
@@ -136,6 +138,8 @@ impl Job {
     /// How records leave a source.
     fn first_arrival(&self) -> Arrival {
         match self.config.mechanism {
+            // Acknowledged and lost, or emitted and given out again.
+            Mechanism::None if self.queues().next().is_some() => Arrival::Withheld,
             Mechanism::None => Arrival::OnceOrNot,
             Mechanism::Tracked
             | Mechanism::FullReplay
@@ -206,6 +210,54 @@ impl Job {
             ),
         };
         because.push(level, reason);
+    }
+
+    fn queues(&self) -> impl Iterator<Item = &str> {
+        let sources = self.vertices.iter().zip(self.graph.vertices());
+        let queues = sources.filter(|(parts, _)| {
+            parts.source.as_ref().is_some_and(|parts| parts.source.is_queue())
+        });
+        queues.map(|(_, vertex)| &*vertex.name)
+    }
+
+    /// A queue gives out again what is not acknowledged, and nothing else.
+    fn explain_queues(&self, because: &mut Reasons) {
+        let (level, what) = if self.config.mechanism.restores() {
+            (
+                Level::ExactlyOnce,
+                "gives out messages again until they are acknowledged: they are when a complete \
+                 checkpoint covers them, and by then their ids are known (rule 79)",
+            )
+        } else {
+            (
+                Level::None,
+                "is acknowledged as its messages are emitted: a failure loses some, and those whose \
+                 acknowledgement was lost come again; checkpoints would lift it",
+            )
+        };
+        for uid in self.queues() {
+            because.push(level, format!("queue '{uid}' {what}"));
+        }
+    }
+
+    /// What a log no longer holds can not be replayed; the job fails then and hides nothing, so the
+    /// level stays.
+    fn explain_retention(&self, because: &mut Reasons) {
+        let sources = self.vertices.iter().zip(self.graph.vertices());
+        let truncated = sources.filter(|(parts, _)| {
+            parts.source.as_ref().is_some_and(|parts| parts.source.is_truncated())
+        });
+        for (_, vertex) in truncated {
+            because.push(
+                Level::ExactlyOnce,
+                format!(
+                    "source '{}' keeps its records for a limited time, which bounds this claim: a \
+                     restart that needs older ones fails and says which; a longer retention would \
+                     lift it",
+                    vertex.name
+                ),
+            );
+        }
     }
 
     fn first_with_several_inputs(&self) -> Option<TaskId> {
@@ -490,9 +542,11 @@ mod tests {
 
     use super::*;
     use crate::config::JobConfig;
+    use crate::connector::log::TruncatedLog;
     use crate::connector::memory::{Collect, CollectTransactions, VecSource};
+    use crate::connector::queue::MemoryQueue;
     use crate::id::TransactionId;
-    use crate::job::{JobBuilder, KeyedStream, Stream};
+    use crate::job::{GraphError, JobBuilder, KeyedStream, Stream};
     use crate::operator::chain::Pass;
     use crate::operator::keyed::{KeySelector, KeyedContext, KeyedProcess};
     use crate::operator::sink::{CommitError, Committed, SinkError, TransactionalSink};
@@ -600,6 +654,37 @@ mod tests {
             let error = builder.build(config).err().unwrap().to_string();
             assert!(error.contains("external") && error.contains(mechanism.word()), "{error}");
         }
+    }
+
+    fn claim_of_queue(mechanism: Mechanism) -> Result<InferredClaim, GraphError> {
+        let builder = JobBuilder::new("job", 1);
+        let numbers = builder.queue("messages", MemoryQueue::new(&[1_u64, 2], 1));
+        keyed(numbers)
+            .aggregate("count", 0_u64, |count: &mut u64, _| *count += 1)
+            .sink("out", Collect::default());
+        Ok(builder.build(JobConfig { mechanism, ..JobConfig::default() })?.claim())
+    }
+
+    #[test]
+    fn rule_079_a_queue_is_exact_with_checkpoints_and_promises_nothing_without() {
+        let aligned = claim_of_queue(Mechanism::Aligned).unwrap();
+        assert_eq!((aligned.state, aligned.sinks[0].level), (EXACTLY, Some(AT_LEAST)));
+        assert!(aligned.because.iter().any(|reason| reason.contains("queue 'messages")));
+        let none = claim_of_queue(Mechanism::None).unwrap();
+        assert_eq!((none.state, none.sinks[0].level), (Level::None, Some(Level::None)));
+        let refused = claim_of_queue(Mechanism::Acks).unwrap_err();
+        assert!(refused.to_string().contains("has none: use a mechanism that takes checkpoints"));
+    }
+
+    #[test]
+    fn retention_bounds_a_claim_and_is_named() {
+        let builder = JobBuilder::new("job", 1);
+        let log = TruncatedLog::from(Arc::new(vec![1_u64, 2]));
+        builder.source("log", log).sink("out", Collect::default());
+        let claim = builder.build(JobConfig::default()).unwrap().claim();
+        assert_eq!(claim.state, EXACTLY);
+        let named = |reason: &String| reason.contains("source 'log") && reason.contains("bounds");
+        assert!(claim.because.iter().any(named), "{:?}", claim.because);
     }
 
     #[test]

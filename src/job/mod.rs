@@ -12,6 +12,7 @@ use crate::graph::{Channel, Cycle, Partition, PhysicalGraph, Subtask};
 use crate::guarantee::{Mechanism, SinkContract, StateHome};
 use crate::id::{AttemptId, OutletIndex, SubtaskIndex, TaskId, TransactionId, VertexId};
 use crate::operator::OperatorTraits;
+use crate::operator::queue::Deliveries;
 use crate::operator::route::Route;
 use crate::operator::sink::{ErasedSink, SinkMachine};
 use crate::operator::source::{
@@ -141,6 +142,17 @@ pub enum GraphError {
          use at-most-once or another source"
     )]
     NotReplayable {
+        /// The source.
+        uid: String,
+        /// The mechanism.
+        mechanism: Mechanism,
+    },
+    /// Positions are to be kept of a queue, which has none.
+    #[error(
+        "the mechanism {mechanism} reads again from positions, and the queue '{uid}' has none: use \
+         a mechanism that takes checkpoints"
+    )]
+    NoPositions {
         /// The source.
         uid: String,
         /// The mechanism.
@@ -313,9 +325,10 @@ impl Job {
             may_overtake: self.graph.allows_overtaking(vertex),
             alignment_timeout: config.alignment_timeout,
             inputs: self.graph.inputs(task).len(),
-            source: parts.source.as_ref().map(|parts| {
-                self.source_machine(source.unwrap_or_default(), parts.watermarks.clone())
-            }),
+            source: parts
+                .source
+                .as_ref()
+                .map(|parts| self.source_machine(source.unwrap_or_default(), parts)),
             sink: parts.sink.as_ref().map(|sink| match sink.stage {
                 SinkStage::Whole => {
                     let contract = sink.sink.contract();
@@ -366,13 +379,15 @@ impl Job {
         state.in_flight.outputs.iter().map(of_outlet).collect()
     }
 
-    fn source_machine(
-        &self,
-        state: SourceState,
-        watermarks: Option<WatermarkStrategy>,
-    ) -> SourceMachine {
+    fn source_machine(&self, state: SourceState, parts: &SourceParts) -> SourceMachine {
         let config = &self.config;
+        let deliveries = parts
+            .source
+            .is_queue()
+            .then(|| Deliveries::new(&state.emitted, config.mechanism.restores()));
         let (release, records_max) = match config.mechanism {
+            // A queue has no positions to reserve.
+            Mechanism::None if deliveries.is_some() => (Release::AtOnce, config.batch_records),
             Mechanism::None => (Release::Reserved, config.reservation_records),
             Mechanism::Tracked
             | Mechanism::FullReplay
@@ -386,7 +401,8 @@ impl Job {
                 (Release::Kept(kept), config.batch_records)
             }
         };
-        SourceMachine::new(state, watermarks, release, records_max)
+        let watermarks = parts.watermarks.clone();
+        SourceMachine::new(state, watermarks, release, deliveries, records_max)
     }
 
     /// What the channels hold when tasks begin again from `states`, one for each task: by channel,

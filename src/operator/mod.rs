@@ -3,6 +3,7 @@
 
 pub mod chain;
 pub mod keyed;
+pub mod queue;
 pub mod route;
 pub mod sink;
 pub mod source;

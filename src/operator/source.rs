@@ -16,12 +16,13 @@
 use std::marker::PhantomData;
 
 use crate::element::{Batch, Record};
-use crate::id::{SplitId, SubtaskIndex};
+use crate::id::{CheckpointId, MessageId, SplitId, SubtaskIndex};
 use crate::message::TaskError;
+use crate::operator::queue::{Acknowledgement, Deliveries};
 use crate::operator::unacknowledged::Unacknowledged;
 use crate::state::codec;
 use crate::state::snapshot::{SourceState, SplitState};
-use crate::time::EventTime;
+use crate::time::{EventTime, Progress};
 
 /// A source of records that can be read again from any earlier cursor.
 ///
@@ -54,6 +55,12 @@ pub trait Source: Clone + Send + 'static {
     fn is_replayable(&self) -> bool {
         true
     }
+
+    /// Whether the input loses its oldest records while it is read. A replay that comes too late
+    /// finds them [`Fetch::Gone`]: so retention bounds what such a source can promise.
+    fn is_truncated(&self) -> bool {
+        false
+    }
 }
 
 /// What a read gave.
@@ -65,6 +72,14 @@ pub enum Fetch<T> {
     Nothing,
     /// Nothing ever again.
     End,
+    /// The record at the cursor was there and is not any more. The job fails and says so: what
+    /// went on behind the gap would hide it.
+    Gone {
+        /// The position of the record.
+        wanted: u64,
+        /// The first position that is left.
+        first: u64,
+    },
 }
 
 /// Why a source can not go on.
@@ -98,6 +113,19 @@ pub trait ErasedSource: Send {
     fn read(&mut self, cursor: &[u8], records_max: usize) -> ReadOutcome;
     /// As [`Source::is_replayable`].
     fn is_replayable(&self) -> bool;
+    /// As [`Source::is_truncated`].
+    fn is_truncated(&self) -> bool;
+    /// Whether it gives [`ReadOutcome::Messages`], which are to be acknowledged.
+    fn is_queue(&self) -> bool {
+        false
+    }
+    /// As [`Queue::acknowledge`](crate::operator::queue::Queue::acknowledge).
+    ///
+    /// # Errors
+    /// As there.
+    fn acknowledge(&mut self, _cursor: &[u8], _ids: &[MessageId]) -> Result<(), TaskError> {
+        unreachable!("only a queue is told of messages")
+    }
     /// A copy.
     fn clone_box(&self) -> Box<dyn ErasedSource>;
 }
@@ -124,12 +152,17 @@ impl<S: Source> ErasedSource for S {
             }
             Ok(Fetch::Nothing) => ReadOutcome::Nothing,
             Ok(Fetch::End) => ReadOutcome::End,
+            Ok(Fetch::Gone { wanted, first }) => ReadOutcome::Gone { wanted, first },
             Err(error) => ReadOutcome::Failed(error.into()),
         }
     }
 
     fn is_replayable(&self) -> bool {
         Source::is_replayable(self)
+    }
+
+    fn is_truncated(&self) -> bool {
+        Source::is_truncated(self)
     }
 
     fn clone_box(&self) -> Box<dyn ErasedSource> {
@@ -167,10 +200,24 @@ pub enum ReadOutcome {
         /// The new cursor.
         cursor: Vec<u8>,
     },
+    /// At least one message of a queue.
+    Messages {
+        /// What they hold.
+        records: Batch,
+        /// An id for each.
+        ids: Vec<MessageId>,
+    },
     /// Nothing now.
     Nothing,
     /// The split has ended.
     End,
+    /// As [`Fetch::Gone`].
+    Gone {
+        /// The position of the record.
+        wanted: u64,
+        /// The first position that is left.
+        first: u64,
+    },
     /// The source can not go on.
     Failed(TaskError),
 }
@@ -208,11 +255,18 @@ pub struct WatermarkStrategy {
     pub times: Box<dyn EventTimes>,
     /// By how many milliseconds a record may stand behind a later one of its split.
     pub disorder_ms: i64,
+    /// After how many reads in a row that gave nothing a split is idle: its watermark is not waited
+    /// for until it has records again. Drivers pause between such reads.
+    pub idle_after: Option<u32>,
 }
 
 impl Clone for WatermarkStrategy {
     fn clone(&self) -> Self {
-        Self { times: self.times.clone_box(), disorder_ms: self.disorder_ms }
+        Self {
+            times: self.times.clone_box(),
+            disorder_ms: self.disorder_ms,
+            idle_after: self.idle_after,
+        }
     }
 }
 
@@ -231,6 +285,7 @@ pub fn assign_splits(
                 records: 0,
             })
             .collect(),
+        emitted: Vec::new(),
     }
 }
 
@@ -242,7 +297,11 @@ pub struct SourceMachine {
     turn: usize,
     watermarks: Option<WatermarkStrategy>,
     watermark: EventTime,
+    /// It has said that it is idle, and nothing else since.
+    is_idle: bool,
     release: Release,
+    /// If the splits are queues.
+    deliveries: Option<Deliveries>,
     records_max: usize,
 }
 
@@ -261,7 +320,23 @@ pub(crate) enum Release {
 struct SplitProgress {
     state: SplitState,
     watermark: EventTime,
+    /// Reads in a row that gave nothing.
+    empty_reads: u32,
     ended: bool,
+}
+
+impl SplitProgress {
+    /// Records of the split are being emitted.
+    fn note(&mut self, records: &Batch, watermarks: Option<&WatermarkStrategy>) {
+        self.state.records += records.len() as u64;
+        self.empty_reads = 0;
+        if let Some(strategy) = watermarks
+            && let Some(latest) = strategy.times.latest(records)
+        {
+            let behind = latest.saturating_add(-1 - strategy.disorder_ms);
+            self.watermark = self.watermark.max(behind);
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -286,16 +361,18 @@ pub(crate) enum SourceStep {
 }
 
 impl SourceMachine {
-    /// Begins at `state`.
+    /// Begins at `state`; with `deliveries`, the splits are queues.
     pub(crate) fn new(
         state: SourceState,
         watermarks: Option<WatermarkStrategy>,
         release: Release,
+        deliveries: Option<Deliveries>,
         records_max: usize,
     ) -> Self {
         let splits = state.splits.into_iter().map(|state| SplitProgress {
             state,
             watermark: EventTime::MIN,
+            empty_reads: 0,
             ended: false,
         });
         Self {
@@ -304,7 +381,9 @@ impl SourceMachine {
             turn: 0,
             watermarks,
             watermark: EventTime::MIN,
+            is_idle: false,
             release,
+            deliveries,
             records_max,
         }
     }
@@ -317,9 +396,49 @@ impl SourceMachine {
         }
     }
 
-    /// The cursors behind the last emitted records.
+    /// The cursors behind the last emitted records, and the emitted messages of queues.
     pub fn state(&self) -> SourceState {
-        SourceState { splits: self.splits.iter().map(|split| split.state.clone()).collect() }
+        SourceState {
+            splits: self.splits.iter().map(|split| split.state.clone()).collect(),
+            emitted: self.deliveries.iter().flat_map(Deliveries::emitted).collect(),
+        }
+    }
+
+    /// Whether a message of a queue was emitted before, and is not to be emitted again.
+    pub fn is_known(&self, split: SplitId, id: MessageId) -> bool {
+        self.deliveries.as_ref().is_some_and(|deliveries| deliveries.is_known(split, id))
+    }
+
+    /// A snapshot is being taken.
+    pub(crate) fn cut(&mut self, checkpoint: CheckpointId) {
+        if let Some(deliveries) = &mut self.deliveries {
+            deliveries.cut(checkpoint);
+        }
+    }
+
+    /// A checkpoint is complete.
+    pub(crate) fn complete(&mut self, checkpoint: CheckpointId) {
+        if let Some(deliveries) = &mut self.deliveries {
+            deliveries.complete(checkpoint);
+        }
+    }
+
+    /// A queue has confirmed an acknowledgement.
+    pub(crate) fn confirm(&mut self, confirmed: &Acknowledgement) {
+        if let Some(deliveries) = &mut self.deliveries {
+            deliveries.confirm(confirmed.split, &confirmed.ids);
+        }
+    }
+
+    /// What the queues are to be told.
+    pub(crate) fn acknowledge_messages(&mut self) -> Vec<Acknowledgement> {
+        let Some(deliveries) = &mut self.deliveries else { return Vec::new() };
+        let of_splits = self.splits.iter().map(|of| Acknowledgement {
+            split: of.state.split,
+            cursor: of.state.cursor.clone(),
+            ids: deliveries.acknowledge(of.state.split),
+        });
+        of_splits.filter(|acknowledgement| !acknowledgement.ids.is_empty()).collect()
     }
 
     /// The next thing to do, if nothing is awaited.
@@ -382,6 +501,10 @@ impl SourceMachine {
         {
             return match reply.outcome {
                 ReadOutcome::Failed(error) => Err(error),
+                ReadOutcome::Gone { wanted, first } => {
+                    Err(TaskError::Lost { split: reply.split, wanted, first })
+                }
+                ReadOutcome::Messages { .. } => unreachable!("no mechanism reads a queue again"),
                 ReadOutcome::Nothing => kept.give_nothing(false).map(|()| None),
                 ReadOutcome::End => kept.give_nothing(true).map(|()| None),
                 ReadOutcome::Records { records, cursor } => {
@@ -392,17 +515,28 @@ impl SourceMachine {
         }
         match reply.outcome {
             ReadOutcome::Failed(error) => return Err(error),
-            ReadOutcome::Nothing => {}
+            ReadOutcome::Gone { wanted, first } => {
+                return Err(TaskError::Lost { split: reply.split, wanted, first });
+            }
+            // Perhaps it waits for an acknowledgement that was lost.
+            ReadOutcome::Nothing => {
+                split.empty_reads = split.empty_reads.saturating_add(1);
+                if let Some(deliveries) = &mut self.deliveries {
+                    deliveries.repeat();
+                }
+            }
             ReadOutcome::End => split.ended = true,
+            ReadOutcome::Messages { records, ids } => {
+                let deliveries = self.deliveries.as_mut().expect("only a queue gives messages");
+                let fresh = deliveries.receive(reply.split, records, &ids);
+                if let Some(records) = &fresh {
+                    split.note(records, self.watermarks.as_ref());
+                }
+                return Ok(fresh.map(|records| SourceStep::Emit { records, read: None }));
+            }
             ReadOutcome::Records { records, cursor } => {
                 let from = std::mem::replace(&mut split.state.cursor, cursor);
-                split.state.records += records.len() as u64;
-                if let Some(strategy) = &self.watermarks
-                    && let Some(latest) = strategy.times.latest(&records)
-                {
-                    let behind = latest.saturating_add(-1 - strategy.disorder_ms);
-                    split.watermark = split.watermark.max(behind);
-                }
+                split.note(&records, self.watermarks.as_ref());
                 let read = match &mut self.release {
                     Release::AtOnce => None,
                     Release::Reserved => {
@@ -437,14 +571,25 @@ impl SourceMachine {
         }
     }
 
-    /// The watermark that the emitted records allow, if it has risen since it was last asked for.
-    pub(crate) fn advance_watermark(&mut self) -> Option<EventTime> {
-        self.watermarks.as_ref()?;
-        let open = self.splits.iter().filter(|split| !split.ended);
-        let lowest = open.map(|split| split.watermark).min()?;
+    /// The last watermark again, if the source has said that it is idle and has records now.
+    pub(crate) fn wake(&mut self) -> Option<EventTime> {
+        std::mem::take(&mut self.is_idle).then_some(self.watermark)
+    }
+
+    /// The watermark that the emitted records allow, if it has risen since it was last asked for, or
+    /// that the source is idle, if that is new.
+    pub(crate) fn advance_watermark(&mut self) -> Option<Progress> {
+        let idle_after = self.watermarks.as_ref()?.idle_after.unwrap_or(u32::MAX);
+        let mut open = self.splits.iter().filter(|split| !split.ended).peekable();
+        open.peek()?;
+        let active = open.filter(|split| split.empty_reads < idle_after);
+        let Some(lowest) = active.map(|split| split.watermark).min() else {
+            let was_idle = std::mem::replace(&mut self.is_idle, true);
+            return (!was_idle).then_some(Progress::Idle);
+        };
         (lowest > self.watermark).then(|| {
             self.watermark = lowest;
-            lowest
+            Progress::Watermark(lowest)
         })
     }
 
@@ -478,5 +623,82 @@ impl SourceMachine {
             .find(|position| !self.splits[*position].ended)?;
         self.turn = next + 1;
         Some(self.splits[next].state.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIRST: SplitId = SplitId::new(0);
+    const SECOND: SplitId = SplitId::new(1);
+
+    /// Two splits, of numbers that are event times.
+    fn machine(idle_after: Option<u32>) -> SourceMachine {
+        let cursors = [Vec::new(), Vec::new()];
+        let state = assign_splits(&cursors, SubtaskIndex::new(0), 1);
+        let times = Box::new(TimeOf::new(|millis: &i64| EventTime::from_millis(*millis)));
+        let watermarks = WatermarkStrategy { times, disorder_ms: 0, idle_after };
+        SourceMachine::new(state, Some(watermarks), Release::AtOnce, None, 1)
+    }
+
+    /// Whether it wakes, and what is new about event time, after a read.
+    fn read(
+        machine: &mut SourceMachine,
+        split: SplitId,
+        outcome: ReadOutcome,
+    ) -> (bool, Option<Progress>) {
+        machine.phase = SourcePhase::AwaitingRead;
+        let step = machine.handle_read(ReadReply { split, outcome }).unwrap();
+        let wakes = step.is_some() && machine.wake().is_some();
+        (wakes, machine.advance_watermark())
+    }
+
+    fn record(millis: i64) -> ReadOutcome {
+        ReadOutcome::Records { records: Batch::new(vec![millis]), cursor: Vec::new() }
+    }
+
+    fn reached(millis: i64) -> Option<Progress> {
+        Some(Progress::Watermark(EventTime::from_millis(millis)))
+    }
+
+    #[test]
+    fn an_idle_split_is_not_waited_for_until_it_has_records_again() {
+        let mut source = machine(Some(2));
+        assert_eq!(read(&mut source, FIRST, record(8)), (false, None));
+        assert_eq!(read(&mut source, SECOND, ReadOutcome::Nothing), (false, None));
+        assert_eq!(read(&mut source, SECOND, ReadOutcome::Nothing), (false, reached(7)));
+        assert_eq!(read(&mut source, SECOND, record(3)), (false, None));
+        assert_eq!(read(&mut source, FIRST, record(20)), (false, None));
+        assert_eq!(read(&mut source, SECOND, record(15)), (false, reached(14)));
+        let mut patient = machine(None);
+        read(&mut patient, FIRST, record(8));
+        for _ in 0..9 {
+            assert_eq!(read(&mut patient, SECOND, ReadOutcome::Nothing), (false, None));
+        }
+    }
+
+    #[test]
+    fn a_source_is_idle_when_all_its_splits_are_and_wakes_before_its_next_records() {
+        let mut source = machine(Some(1));
+        read(&mut source, FIRST, record(8));
+        read(&mut source, SECOND, record(8));
+        assert_eq!(read(&mut source, FIRST, ReadOutcome::End), (false, None));
+        let idle = Some(Progress::Idle);
+        assert_eq!(read(&mut source, SECOND, ReadOutcome::Nothing), (false, idle));
+        assert_eq!(read(&mut source, SECOND, ReadOutcome::Nothing), (false, None));
+        assert_eq!(read(&mut source, SECOND, record(9)), (true, reached(8)));
+    }
+
+    #[test]
+    fn what_is_gone_is_reported_with_its_place() {
+        let mut source = machine(None);
+        source.phase = SourcePhase::AwaitingRead;
+        let outcome = ReadOutcome::Gone { wanted: 3, first: 9 };
+        let lost = source.handle_read(ReadReply { split: SECOND, outcome }).err().unwrap();
+        assert_eq!(lost, TaskError::Lost { split: SECOND, wanted: 3, first: 9 });
+        assert!(!lost.is_recoverable());
+        let text = lost.to_string();
+        assert!(text.contains("record 3 of split-1 is gone, and the first one that is left is 9"));
     }
 }

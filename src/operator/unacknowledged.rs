@@ -194,7 +194,10 @@ impl Unacknowledged {
     }
 
     fn position(&self) -> SourceState {
-        SourceState { splits: self.splits.iter().map(|of| of.acknowledged.clone()).collect() }
+        SourceState {
+            splits: self.splits.iter().map(|of| of.acknowledged.clone()).collect(),
+            emitted: Vec::new(),
+        }
     }
 
     fn begin(&mut self, split: usize) -> u64 {
@@ -214,7 +217,7 @@ mod tests {
     /// One split, of which so many records may be open.
     fn kept(records_max: usize) -> Unacknowledged {
         let split = SplitState { split: SPLIT, cursor: vec![0], records: 0 };
-        Unacknowledged::new(&SourceState { splits: vec![split] }, records_max)
+        Unacknowledged::new(&SourceState { splits: vec![split], emitted: Vec::new() }, records_max)
     }
 
     /// Reads of two records each, one behind the other.

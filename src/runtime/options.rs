@@ -106,6 +106,9 @@ pub enum RunError {
     /// The input is wrong. What was committed before stays.
     #[error("{0}")]
     Input(String),
+    /// The input does not hold records any more that the job still needs.
+    #[error("{0}")]
+    Lost(String),
     /// A checkpoint is damaged, missing, or another job's.
     #[error("{0}")]
     Restore(String),
@@ -127,6 +130,7 @@ impl From<JobError> for RunError {
     fn from(error: JobError) -> Self {
         match error {
             JobError::Input { text, .. } => Self::Input(text),
+            JobError::Lost { .. } => Self::Lost(error.to_string()),
             JobError::Restore(text) => Self::Restore(text),
             JobError::OutputLost(text) => Self::OutputLost(text),
             JobError::RestartsExhausted { .. } | JobError::TooManyFailures { .. } => {

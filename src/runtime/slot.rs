@@ -11,6 +11,7 @@ use crate::drive::{TaskDriver, drain};
 use crate::element::{Barrier, Batch, Element};
 use crate::id::{AttemptId, ChannelIndex, CheckpointId, OutletIndex, TaskId};
 use crate::message::{FromTask, TaskError, TaskMessage, ToPeer};
+use crate::operator::queue::Acknowledgement;
 use crate::operator::sink::{ErasedSink, SinkPlace, SinkReply, SinkRequest};
 use crate::operator::source::{ErasedSource, ReadOutcome, ReadReply, ReadRequest};
 use crate::runtime::channel::{Exchange, Inlet, Port};
@@ -347,12 +348,12 @@ impl Hands {
         let source = self.source.as_mut().expect("only a task with a source reads");
         let outcome = source.read(&request.cursor, request.records_max);
         match &outcome {
-            ReadOutcome::Records { records, .. } => {
+            ReadOutcome::Records { records, .. } | ReadOutcome::Messages { records, .. } => {
                 office.throttle.count(records.len());
                 office.counters.records_in.fetch_add(records.len() as u64, Ordering::Relaxed);
             }
             ReadOutcome::Nothing => self.read_at = Some(Instant::now() + SOURCE_PAUSE),
-            ReadOutcome::End | ReadOutcome::Failed(_) => {}
+            ReadOutcome::End | ReadOutcome::Gone { .. } | ReadOutcome::Failed(_) => {}
         }
         ReadReply { split: request.split, outcome }
     }
@@ -429,6 +430,20 @@ impl TaskDriver for Driver<'_, '_> {
 
     fn read(&mut self, request: ReadRequest) {
         self.hands.read = Some(request);
+    }
+
+    fn acknowledge(&mut self, told: Acknowledgement) -> Option<Acknowledgement> {
+        if self.hands.failure.is_some() {
+            return None;
+        }
+        let source = self.hands.source.as_mut().expect("only a task with a source acknowledges");
+        match source.acknowledge(&told.cursor, &told.ids) {
+            Ok(()) => Some(told),
+            Err(error) => {
+                self.hands.failure = Some(error);
+                None
+            }
+        }
     }
 
     fn tell(&mut self, to: TaskId, message: ToPeer) {

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::element::Batch;
-use crate::id::{ChannelIndex, CheckpointId, OutletIndex, SplitId, TaskId, TransactionId};
+use crate::id::{
+    ChannelIndex, CheckpointId, MessageId, OutletIndex, SplitId, TaskId, TransactionId,
+};
 use crate::state::key_group::KeyGroup;
 
 /// A share of live state that turns into bytes later, on whatever thread writes it.
@@ -170,6 +172,8 @@ pub struct OperatorState {
 pub struct SourceState {
     /// One for each split that the subtask owns.
     pub splits: Vec<SplitState>,
+    /// The messages of queues that were emitted and may be given out again (rule 79), in order.
+    pub emitted: Vec<(SplitId, MessageId)>,
 }
 
 /// How far one split has been read.

@@ -110,6 +110,9 @@ impl Task {
         }
         let barrier = Barrier { checkpoint, overtakes, triggered_at };
         self.outlet.send_barrier(barrier, &mut self.outputs);
+        if let Some(source) = &mut self.source {
+            source.cut(checkpoint);
+        }
         let snapshot = self.capture(checkpoint);
         if let Some(blank) = &self.blank {
             self.stage = blank.clone();

@@ -1,21 +1,36 @@
-//! The inputs of a task: the watermark that all of them have reached, and which have ended.
+//! The inputs of a task: the watermark that all of them have reached, which have ended, and which are
+//! idle.
 
 use crate::id::ChannelIndex;
-use crate::time::EventTime;
+use crate::time::{EventTime, Progress};
 
-/// Invariant: `lowest` is the least of `watermarks`; a channel whose data has ended counts as
-/// [`EventTime::MAX`], so `lowest` is that exactly when all have ended.
+/// Invariant: `lowest` never falls, and is [`EventTime::MAX`] exactly when all channels have ended.
 #[derive(Clone, Debug)]
 pub(crate) struct Gate {
-    watermarks: Vec<EventTime>,
+    channels: Vec<Input>,
     lowest: EventTime,
+    /// The task has said that it is idle, and nothing else since.
+    is_idle: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Input {
+    /// It has brought this watermark.
+    Active(EventTime),
+    /// As that, and no other one is waited for.
+    Idle(EventTime),
+    Ended,
 }
 
 impl Gate {
     /// With `finished`, all channels had ended before.
     pub(crate) fn new(channels: usize, finished: bool) -> Self {
-        let lowest = if finished { EventTime::MAX } else { EventTime::MIN };
-        Self { watermarks: vec![lowest; channels], lowest }
+        let (input, lowest) = if finished {
+            (Input::Ended, EventTime::MAX)
+        } else {
+            (Input::Active(EventTime::MIN), EventTime::MIN)
+        };
+        Self { channels: vec![input; channels], lowest, is_idle: false }
     }
 
     /// Whether all channels have ended.
@@ -23,24 +38,55 @@ impl Gate {
         self.lowest == EventTime::MAX
     }
 
-    /// The watermark of all channels, if it has risen. One that falls back is ignored.
+    /// A watermark has come. One that falls back is ignored, but the channel is not idle any more.
     pub(crate) fn handle_watermark(
         &mut self,
         channel: ChannelIndex,
         watermark: EventTime,
-    ) -> Option<EventTime> {
-        let own = &mut self.watermarks[channel.index()];
-        *own = watermark.max(*own);
-        let lowest = self.watermarks.iter().copied().min()?;
-        (lowest > self.lowest).then(|| {
-            self.lowest = lowest;
-            lowest
-        })
+    ) -> Option<Progress> {
+        let own = &mut self.channels[channel.index()];
+        *own = match *own {
+            Input::Active(before) | Input::Idle(before) => Input::Active(watermark.max(before)),
+            Input::Ended => Input::Ended,
+        };
+        self.advance()
     }
 
-    /// As [`Gate::handle_watermark`]; [`EventTime::MAX`] once, when the last channel ends.
-    pub(crate) fn handle_end_of_data(&mut self, channel: ChannelIndex) -> Option<EventTime> {
-        self.handle_watermark(channel, EventTime::MAX)
+    /// A channel is idle.
+    pub(crate) fn handle_idle(&mut self, channel: ChannelIndex) -> Option<Progress> {
+        let own = &mut self.channels[channel.index()];
+        *own = match *own {
+            Input::Active(before) | Input::Idle(before) => Input::Idle(before),
+            Input::Ended => Input::Ended,
+        };
+        self.advance()
+    }
+
+    /// A channel has ended: no watermark of it is waited for any more.
+    pub(crate) fn handle_end_of_data(&mut self, channel: ChannelIndex) -> Option<Progress> {
+        self.channels[channel.index()] = Input::Ended;
+        self.advance()
+    }
+
+    /// What is new, if anything is: idle channels are not waited for as long as others are active.
+    fn advance(&mut self) -> Option<Progress> {
+        let active = self.channels.iter().filter_map(|input| match input {
+            Input::Active(watermark) => Some(*watermark),
+            Input::Idle(_) | Input::Ended => None,
+        });
+        let has_idle = self.channels.iter().any(|input| matches!(input, Input::Idle(_)));
+        let lowest = match active.min() {
+            Some(lowest) => lowest,
+            None if has_idle => {
+                let was_idle = std::mem::replace(&mut self.is_idle, true);
+                return (!was_idle).then_some(Progress::Idle);
+            }
+            None => EventTime::MAX,
+        };
+        let was_idle = std::mem::take(&mut self.is_idle);
+        let has_risen = lowest > self.lowest;
+        self.lowest = self.lowest.max(lowest);
+        (has_risen || was_idle).then_some(Progress::Watermark(self.lowest))
     }
 }
 
@@ -48,16 +94,50 @@ impl Gate {
 mod tests {
     use super::*;
 
+    const LEFT: ChannelIndex = ChannelIndex::new(0);
+    const RIGHT: ChannelIndex = ChannelIndex::new(1);
+
+    fn at(millis: i64) -> EventTime {
+        EventTime::from_millis(millis)
+    }
+
+    fn reached(time: EventTime) -> Option<Progress> {
+        Some(Progress::Watermark(time))
+    }
+
     #[test]
     fn the_watermark_is_the_least_over_the_channels_and_never_falls() {
         let mut gate = Gate::new(2, false);
-        let (left, right) = (ChannelIndex::new(0), ChannelIndex::new(1));
-        let at = EventTime::from_millis;
-        assert_eq!(gate.handle_watermark(left, at(5)), None);
-        assert_eq!(gate.handle_watermark(right, at(3)), Some(at(3)));
-        assert_eq!(gate.handle_watermark(right, at(1)), None);
-        assert_eq!(gate.handle_end_of_data(right), Some(at(5)));
-        assert_eq!(gate.handle_end_of_data(left), Some(EventTime::MAX));
-        assert_eq!(gate.handle_end_of_data(left), None);
+        assert_eq!(gate.handle_watermark(LEFT, at(5)), None);
+        assert_eq!(gate.handle_watermark(RIGHT, at(3)), reached(at(3)));
+        assert_eq!(gate.handle_watermark(RIGHT, at(1)), None);
+        assert_eq!(gate.handle_end_of_data(RIGHT), reached(at(5)));
+        assert_eq!(gate.handle_end_of_data(LEFT), reached(EventTime::MAX));
+        assert_eq!(gate.handle_end_of_data(LEFT), None);
+    }
+
+    #[test]
+    fn an_idle_channel_is_not_waited_for_until_it_brings_a_watermark_again() {
+        let mut gate = Gate::new(2, false);
+        assert_eq!(gate.handle_watermark(LEFT, at(5)), None);
+        assert_eq!(gate.handle_idle(RIGHT), reached(at(5)));
+        assert_eq!(gate.handle_watermark(LEFT, at(7)), reached(at(7)));
+        // It is behind: what it brings may be late, but event time never falls.
+        assert_eq!(gate.handle_watermark(RIGHT, at(2)), None);
+        assert_eq!(gate.handle_watermark(LEFT, at(9)), None);
+        assert_eq!(gate.handle_watermark(RIGHT, at(8)), reached(at(8)));
+    }
+
+    #[test]
+    fn a_task_is_idle_when_all_its_open_channels_are_and_says_when_it_is_not_any_more() {
+        let mut gate = Gate::new(2, false);
+        assert_eq!(gate.handle_watermark(LEFT, at(5)), None);
+        assert_eq!(gate.handle_end_of_data(RIGHT), reached(at(5)));
+        assert_eq!(gate.handle_idle(LEFT), Some(Progress::Idle));
+        assert_eq!(gate.handle_idle(LEFT), None);
+        assert_eq!(gate.handle_watermark(LEFT, at(5)), reached(at(5)));
+        assert_eq!(gate.handle_idle(LEFT), Some(Progress::Idle));
+        assert_eq!(gate.handle_end_of_data(LEFT), reached(EventTime::MAX));
+        assert!(gate.is_finished());
     }
 }

@@ -32,13 +32,14 @@ use crate::graph::Subtask;
 use crate::guarantee::Mechanism;
 use crate::id::{AttemptId, ChannelIndex, CheckpointId, OutletIndex, TaskId};
 use crate::message::{AbortReason, FromTask, TaskError, ToPeer, ToTask};
+use crate::operator::queue::Acknowledgement;
 use crate::operator::sink::{AfterCommit, SinkMachine, SinkReply, SinkRequest};
 use crate::operator::source::{ReadReply, ReadRequest, SourceMachine, SourceStep};
 use crate::operator::stage::Stage;
 use crate::state::snapshot::TaskSnapshot;
 use crate::storage::{StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue};
 use crate::task::capture::{Capture, Snapshotting};
-use crate::time::{EventTime, Instant};
+use crate::time::{self, EventTime, Instant};
 
 use acks::Acks;
 pub use external::SavedState;
@@ -109,6 +110,9 @@ pub enum TaskOutput {
     Save(SavedState),
     /// Read from the source when the outputs have room; to [`Task::handle_read`].
     Read(ReadRequest),
+    /// Tell a queue that it need not give these messages out again; its confirmation goes to
+    /// [`Task::handle_confirmed`].
+    Acknowledge(Acknowledgement),
     /// Ask the sink's external system; replies go to [`Task::handle_sink`].
     Sink(SinkRequest),
     /// Tell another task of the attempt, or this one: [`Task::handle_peer`].
@@ -339,9 +343,12 @@ impl Task {
                 }
             }
             Element::Watermark(watermark) => {
-                if let Some(lowest) = self.gate.handle_watermark(channel, watermark) {
-                    self.advance_watermark(lowest);
-                }
+                let progress = self.gate.handle_watermark(channel, watermark);
+                self.advance_time(progress);
+            }
+            Element::Idle => {
+                let progress = self.gate.handle_idle(channel);
+                self.advance_time(progress);
             }
             Element::Barrier(barrier) => self.handle_overtaking(channel, barrier, Vec::new()),
             Element::Committables(committables) => {
@@ -403,13 +410,24 @@ impl Task {
         let Some(source) = &mut self.source else { return };
         match source.handle_read(reply) {
             Ok(step) => {
-                if let Some(step) = step {
-                    self.note_change();
-                    self.take_step(step);
+                match step {
+                    Some(step) => {
+                        self.note_change();
+                        self.take_step(step);
+                    }
+                    None => self.advance_source(),
                 }
+                self.acknowledge_messages();
                 self.pull();
             }
             Err(error) => self.fail(error),
+        }
+    }
+
+    /// A queue has confirmed that it will not give these messages out again.
+    pub fn handle_confirmed(&mut self, confirmed: &Acknowledgement) {
+        if let Some(source) = &mut self.source {
+            source.confirm(confirmed);
         }
     }
 
@@ -522,10 +540,18 @@ impl Task {
         self.phase = Phase::AwaitingRecords;
         self.report(FromTask::Running);
         self.send_unacknowledged();
+        self.acknowledge_messages();
         if !finished {
             self.pull();
         } else if self.progress.is_none() || self.source.is_some() {
             self.announce_end();
+        }
+    }
+
+    fn acknowledge_messages(&mut self) {
+        if let Some(source) = &mut self.source {
+            let told = source.acknowledge_messages();
+            self.outputs.extend(told.into_iter().map(TaskOutput::Acknowledge));
         }
     }
 
@@ -554,16 +580,21 @@ impl Task {
                     records.set_anchor(acks.begin(read));
                     self.outputs.extend(acks.alarm());
                 }
+                // Nobody may think it idle when the records come.
+                let awake = self.source.as_mut().and_then(SourceMachine::wake);
+                self.advance_time(awake.map(time::Progress::Watermark));
                 self.note_read(&records);
                 self.process(records);
                 self.number_produced();
-                let source = self.source.as_mut().expect("only a source emits");
-                if let Some(watermark) = source.advance_watermark() {
-                    self.advance_watermark(watermark);
-                }
+                self.advance_source();
             }
             SourceStep::End => self.end_data(),
         }
+    }
+
+    fn advance_source(&mut self) {
+        let progress = self.source.as_mut().and_then(SourceMachine::advance_watermark);
+        self.advance_time(progress);
     }
 
     fn send_on(&mut self, records: Batch) {
@@ -607,9 +638,20 @@ impl Task {
     }
 
     fn handle_end_of_data(&mut self, channel: ChannelIndex) {
-        match self.gate.handle_end_of_data(channel) {
-            Some(EventTime::MAX) => self.end_data(),
-            Some(lowest) => self.advance_watermark(lowest),
+        let progress = self.gate.handle_end_of_data(channel);
+        self.advance_time(progress);
+    }
+
+    /// Event time has advanced, or nobody knows when it will.
+    fn advance_time(&mut self, progress: Option<time::Progress>) {
+        match progress {
+            Some(time::Progress::Watermark(EventTime::MAX)) => self.end_data(),
+            Some(time::Progress::Watermark(lowest)) => self.advance_watermark(lowest),
+            Some(time::Progress::Idle) => {
+                let (outlet, produced) = self.produced();
+                outlet.broadcast(Element::Idle, produced);
+                self.note_change();
+            }
             None => {}
         }
     }
@@ -679,6 +721,10 @@ impl Task {
 
     fn handle_completed(&mut self, checkpoint: CheckpointId) {
         self.snapshots.retain(|id, _| *id > checkpoint);
+        if let Some(source) = &mut self.source {
+            source.complete(checkpoint);
+            self.acknowledge_messages();
+        }
         if let Some(sink) = &mut self.sink {
             let due = sink.handle_completed(checkpoint);
             self.outputs.extend(due.map(TaskOutput::Sink));

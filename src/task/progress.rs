@@ -354,6 +354,9 @@ impl Task {
             Err(error) => return self.fail(error),
         };
         let is_preparing = self.sink.as_ref().is_some_and(|sink| sink.is_preparing(number));
+        if let Some(source) = &mut self.source {
+            source.cut(number);
+        }
         let snapshot = self.capture(number);
         let inputs = snapshot.numbers.as_ref().map(|numbers| numbers.inputs.clone());
         let progress = self.progress.as_mut().expect("it was there above");

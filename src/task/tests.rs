@@ -623,6 +623,7 @@ fn line(output: &TaskOutput) -> String {
         TaskOutput::Store(StoreRequest::Put { key, .. }) => format!("put {key}"),
         TaskOutput::Store(StoreRequest::Discard(checkpoint)) => format!("discard {checkpoint}"),
         TaskOutput::Read(_) => "read".to_owned(),
+        TaskOutput::Acknowledge(told) => format!("acknowledge {} messages", told.ids.len()),
         TaskOutput::Sink(request) => request_text(request),
         TaskOutput::Tell(to, ToPeer::Acknowledged { root, .. }) => {
             format!("tell {to}: read {} of {}", root.read, root.source)
@@ -643,6 +644,7 @@ fn element_text(element: &Element) -> String {
     match element {
         Element::Batch(records) => format!("{:?}", records.records::<u64>()),
         Element::Watermark(watermark) => format!("watermark {watermark}"),
+        Element::Idle => "idle".to_owned(),
         Element::Barrier(Barrier { checkpoint, overtakes: false, .. }) => {
             format!("barrier {checkpoint}")
         }

@@ -468,7 +468,7 @@ proptest! {
             world.step(step);
         }
         match world.heal() {
-            Ok(()) | Err(JobError::Cancelled | JobError::Input { .. }) => {}
+            Ok(()) | Err(JobError::Cancelled | JobError::Input { .. } | JobError::Lost { .. }) => {}
             Err(JobError::RestartsExhausted { .. }) => {
                 let restart = world.config.restart;
                 let is_bounded = matches!(

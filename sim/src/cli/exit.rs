@@ -84,6 +84,7 @@ impl From<RunError> for Failure {
             | RunError::Restore(_)
             | RunError::OutputLost(_)
             | RunError::Store(_) => Self::input(error),
+            RunError::Lost(text) => Self::again(Exit::Violated, text),
             RunError::Failed(text) => {
                 Self::again(Exit::Violated, format!("the job is stuck: {text}"))
             }

@@ -110,7 +110,10 @@ impl Border {
                 channel.has_ended = true;
                 None
             }
-            Carried::Watermark(_) | Carried::Committables(_) | Carried::EndOfData => None,
+            Carried::Watermark(_)
+            | Carried::Idle
+            | Carried::Committables(_)
+            | Carried::EndOfData => None,
         }
     }
 

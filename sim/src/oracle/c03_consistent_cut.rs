@@ -65,6 +65,7 @@ fn judge(facts: &Facts<'_>) -> Vec<Finding> {
                     }
                     Carried::Watermark(_)
                     | Carried::Committables(_)
+                    | Carried::Idle
                     | Carried::Cancel(_)
                     | Carried::EndOfData
                     | Carried::EndOfPartition => {}

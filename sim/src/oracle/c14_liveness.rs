@@ -4,7 +4,8 @@
 //!
 //! The false alarms it avoids: a checkpoint may stay without an outcome if its coordinator dies or
 //! the run ends; a task of an older attempt may die unnoticed. When faults have stopped checkpoints
-//! may still run out of time, and attempts fail of that: only many in a row are suspicious.
+//! may still run out of time, and attempts fail of that: only many in a row are suspicious. A job
+//! that gives up because its input has lost records, and says so, has done what it promised.
 
 use cofferdam::guarantee::Level;
 use cofferdam::id::{AttemptId, TaskId};
@@ -28,6 +29,8 @@ struct Progress {
     started: Vec<bool>,
     /// A task of the current attempt that died.
     crashed: Option<TaskId>,
+    /// The attempt that last reported that records are gone.
+    loss_reported: Option<AttemptId>,
     has_ended: bool,
     has_coordinator: bool,
     quiet: Quiet,
@@ -47,6 +50,7 @@ fn judge(facts: &Facts<'_>) -> Vec<Finding> {
         attempt: AttemptId::default(),
         started: vec![false; facts.tasks],
         crashed: None,
+        loss_reported: None,
         has_ended: false,
         has_coordinator: false,
         quiet: Quiet { since: facts.faults_stop, triggers: 0, deployments: 0 },
@@ -61,7 +65,8 @@ fn judge(facts: &Facts<'_>) -> Vec<Finding> {
     }
     let protocol = |text| Finding::protocol(ORACLE.name, Subject::State, text);
     let mut findings: Vec<Finding> = problems.into_iter().map(protocol).collect();
-    if !facts.is_finished {
+    let has_lost = facts.failure.is_some() && progress.loss_reported == Some(progress.attempt);
+    if !facts.is_finished && !has_lost {
         findings.extend(stuck(facts, &progress));
     }
     findings
@@ -130,6 +135,7 @@ impl Progress {
             TraceEvent::Crashed { task, attempt, .. } if attempt == self.attempt => {
                 self.crashed.get_or_insert(task);
             }
+            TraceEvent::LossReported { attempt, .. } => self.loss_reported = Some(attempt),
             TraceEvent::CoordinatorStarted => self.has_coordinator = true,
             TraceEvent::CoordinatorCrashed { .. } => self.has_coordinator = false,
             TraceEvent::Finished | TraceEvent::Failed => self.has_ended = true,

@@ -14,6 +14,7 @@ mod c02_border;
 mod c03_consistent_cut;
 mod c03_in_flight;
 mod c07_recovery;
+mod c10_loss;
 mod c10_output;
 mod c10_state;
 mod c13_progress;
@@ -63,6 +64,7 @@ pub const ORACLES: &[Oracle] = &[
     c13_write_ahead::ORACLE,
     c14_liveness::ORACLE,
     c14_prompt::ORACLE,
+    c10_loss::ORACLE,
     c10_state::ORACLE,
     c10_output::ORACLE,
     values::ORACLE,

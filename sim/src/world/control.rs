@@ -223,6 +223,7 @@ impl World {
                 waiting: VecDeque::new(),
                 client: plan.job.source(plan.job.graph().place_of(task).0),
                 read: None,
+                read_from: Instant::ZERO,
                 reserved: None,
                 applied: Log::new(),
                 cut: None,

@@ -86,6 +86,7 @@ impl Lineage {
                     | TaskOutput::Report(_)
                     | TaskOutput::Store(_)
                     | TaskOutput::Read(_)
+                    | TaskOutput::Acknowledge(_)
                     | TaskOutput::Sink(_)
                     | TaskOutput::Tell(..)
                     | TaskOutput::Alarm(_) => continue,

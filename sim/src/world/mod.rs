@@ -15,8 +15,10 @@ mod in_flight;
 mod lineage;
 mod outputs;
 mod progress;
+mod queues;
 mod saved;
 mod steps;
+mod upstream;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -26,10 +28,11 @@ use std::time::Duration;
 use cofferdam::coordinator::{Coordinator, JobError};
 use cofferdam::element::{Batch, Element};
 use cofferdam::id::{
-    AttemptId, ChannelId, CheckpointId, OutletIndex, TaskId, TransactionId, VertexId,
+    AttemptId, ChannelId, CheckpointId, OutletIndex, SplitId, TaskId, TransactionId, VertexId,
 };
 use cofferdam::job::Job;
 use cofferdam::message::{TaskMessage, ToPeer, ToTask};
+use cofferdam::operator::queue::Acknowledgement;
 use cofferdam::operator::sink::SinkRequest;
 use cofferdam::operator::source::{ErasedSource, ReadRequest};
 use cofferdam::state::hash::KeyHash;
@@ -88,6 +91,9 @@ pub struct World {
     external: External,
     /// Keyed state, where it lives outside of the tasks.
     saved: Saved,
+    /// The logs that are truncated, as far as they were read, by reader.
+    logs: BTreeMap<(TaskId, SplitId), upstream::Log>,
+    queues: BTreeMap<(VertexId, SplitId), queues::Queue>,
     interposer: Interposer,
     /// What each snapshot held of whom, by the key of the task's part.
     shadows: BTreeMap<StoreKey, Shadow>,
@@ -133,6 +139,8 @@ struct Slot {
     /// What reads, if the task begins with a source.
     client: Option<Box<dyn ErasedSource>>,
     read: Option<ReadRequest>,
+    /// The read is not to be made before.
+    read_from: Instant,
     /// Records that were read and wait for their positions to be reserved.
     reserved: Option<(Batch, Origins)>,
     applied: Log<Applied>,
@@ -194,6 +202,9 @@ enum Event {
     Written { writer: Writer, reply: StoreReply },
     External { task: TaskId, attempt: AttemptId, request: SinkRequest },
     Cancelled(AttemptId),
+    Truncation(u32),
+    QueueTold(TaskId, AttemptId, Acknowledgement),
+    QueueConfirmed(TaskId, AttemptId, Acknowledgement),
     CoordinatorRestart,
     ZombieEnd(TaskId, AttemptId),
 }
@@ -230,6 +241,8 @@ impl World {
             store: Store::default(),
             external,
             saved: Saved::new(plan.job.config().state),
+            logs: BTreeMap::new(),
+            queues: queues::Queue::all(&plan).collect(),
             interposer: Interposer::new(plan.variant),
             shadows: BTreeMap::new(),
             progress: BTreeMap::new(),
@@ -245,6 +258,7 @@ impl World {
             ending: None,
             plan,
         };
+        world.plan_truncations();
         world.start_coordinator();
         world
     }
@@ -382,6 +396,11 @@ impl World {
             Event::Cancelled(attempt) => self.with_coordinator(|machine, now| {
                 machine.handle_cancelled(now, attempt);
             }),
+            Event::QueueTold(task, attempt, told) => self.queue_told(task, attempt, told),
+            Event::QueueConfirmed(task, attempt, confirmed) => {
+                self.with_task(task, attempt, |task| task.handle_confirmed(&confirmed));
+            }
+            Event::Truncation(number) => self.truncate(number),
             Event::CoordinatorRestart => self.start_coordinator(),
             Event::ZombieEnd(task, attempt) => {
                 self.end_zombie(task, attempt);

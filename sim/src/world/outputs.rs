@@ -102,6 +102,7 @@ impl World {
             match passed {
                 Passed::Stored(reply) => task.handle_stored(reply),
                 Passed::Replied(reply) => task.handle_sink(reply),
+                Passed::Confirmed(told) => task.handle_confirmed(&told),
                 Passed::Out(output) => self.pass_on(task, output, bytes.clone(), lineage)?,
             }
         }
@@ -149,6 +150,7 @@ impl World {
                 }
                 self.wake(id, attempt, self.now);
             }
+            TaskOutput::Acknowledge(told) => self.tell_queue(task.id(), task.attempt(), told),
             TaskOutput::Sink(request) => self.ask_sink(task, request, lineage),
             TaskOutput::Tell(to, message) => self.tell(task, to, message),
             TaskOutput::Alarm(after) => {
@@ -174,6 +176,7 @@ impl World {
                 None => lineage.origins(&plan, task, outlet.index(), records),
             },
             Element::Watermark(_)
+            | Element::Idle
             | Element::Barrier(_)
             | Element::Committables(_)
             | Element::Cancel(_)
@@ -230,6 +233,7 @@ impl World {
                 Err((records, origins)) => (Element::Batch(records), origins),
             },
             element @ (Element::Watermark(_)
+            | Element::Idle
             | Element::Barrier(_)
             | Element::Committables(_)
             | Element::Cancel(_)
@@ -251,6 +255,9 @@ impl World {
     pub(super) fn report(&mut self, id: TaskId, attempt: AttemptId, body: FromTask) {
         if let FromTask::Acknowledged { checkpoint, .. } = body {
             self.record(TraceEvent::Acknowledged { task: id, attempt, checkpoint });
+        }
+        if let FromTask::Failed(TaskError::Lost { split, wanted, first }) = body {
+            self.record(TraceEvent::LossReported { task: id, attempt, split, wanted, first });
         }
         let most = self.plan.options.message_delay_us;
         let delay = self.delay(Choice::MessageDelay, id.get(), most);

@@ -1,5 +1,7 @@
 //! Stepping a task: which of its inputs it takes next, and one call of its machine for each record.
 
+use std::time::Duration;
+
 use cofferdam::element::{Barrier, Batch, Element};
 use cofferdam::guarantee::Mechanism;
 use cofferdam::id::{AttemptId, ChannelIndex, TaskId};
@@ -11,7 +13,7 @@ use cofferdam::state::snapshot::TaskState;
 use cofferdam::storage::StoreKey;
 use cofferdam::task::Task;
 use cofferdam::time::Instant;
-use cofferdam::trace::{Origin, RecordId, TraceEvent};
+use cofferdam::trace::{Origin, TraceEvent};
 use smallvec::SmallVec;
 
 use super::lineage::{self, Lineage};
@@ -115,6 +117,7 @@ impl World {
                     }
                 }
                 element @ (Element::Watermark(_)
+                | Element::Idle
                 | Element::Barrier(_)
                 | Element::Committables(_)
                 | Element::Cancel(_)
@@ -153,36 +156,6 @@ impl World {
         }
     }
 
-    /// Reads from a source as often as the drawn batch size says.
-    fn read_source(&mut self, id: TaskId, attempt: AttemptId) {
-        let plan = self.plan.clone();
-        let most = plan.options.batch_records_max;
-        let records = 1 + self.decider.mostly_short(Choice::BatchSize, id.get(), most);
-        let whole = plan.options.whole_batches;
-        for _ in 0..if whole { 1 } else { records } {
-            let Some(slot) = self.slot_mut(id, attempt) else { return };
-            let Some(request) = slot.read.take() else { return };
-            let (vertex, _) = plan.job.graph().place_of(id);
-            let source = plan.sources.iter().position(|(source, _)| *source == vertex);
-            let source = source.expect("every source is in the plan");
-            let first = (plan.sources[source].1)(&request.cursor);
-            let client = slot.client.as_mut().expect("a task that reads begins with a source");
-            let records_max = if whole { records as usize } else { 1 };
-            let records_max = records_max.min(request.records_max);
-            let outcome = client.read(&request.cursor, records_max);
-            let count = match &outcome {
-                ReadOutcome::Records { records, .. } => records.len() as u64,
-                ReadOutcome::Nothing | ReadOutcome::End | ReadOutcome::Failed(_) => 0,
-            };
-            let origin = |position| Origin {
-                record: Some(RecordId { source: source as u32, offset: first + position }),
-                path: 0,
-            };
-            let origins: Origins = (0..count).map(origin).collect();
-            self.hand_in(id, attempt, ReadReply { split: request.split, outcome }, origins);
-        }
-    }
-
     /// Hands a task what the coordinator says.
     pub(super) fn notify(&mut self, id: TaskId, attempt: AttemptId, message: ToTask) {
         let slots = self.slots.iter().chain(&self.zombies);
@@ -194,7 +167,19 @@ impl World {
         }
     }
 
-    fn hand_in(&mut self, id: TaskId, attempt: AttemptId, reply: ReadReply, origins: Origins) {
+    /// Hands a task what its source gave, and what it is told behind that.
+    pub(super) fn hand_in(
+        &mut self,
+        id: TaskId,
+        attempt: AttemptId,
+        reply: ReadReply,
+        origins: Origins,
+    ) {
+        if let ReadOutcome::Nothing = reply.outcome {
+            let read_from = self.now + PAUSE;
+            let Some(slot) = self.slot_mut(id, attempt) else { return };
+            slot.read_from = read_from;
+        }
         let has_records = !origins.is_empty();
         self.hand_on(id, attempt, reply, origins);
         for message in self.interposer.noticed(id, attempt, has_records) {
@@ -205,7 +190,11 @@ impl World {
     fn hand_on(&mut self, id: TaskId, attempt: AttemptId, reply: ReadReply, origins: Origins) {
         let records = match &reply.outcome {
             ReadOutcome::Records { records, .. } => records.clone(),
-            ReadOutcome::Nothing | ReadOutcome::End | ReadOutcome::Failed(_) => {
+            ReadOutcome::Nothing
+            | ReadOutcome::End
+            | ReadOutcome::Messages { .. }
+            | ReadOutcome::Gone { .. }
+            | ReadOutcome::Failed(_) => {
                 return self.with_task(id, attempt, |task| task.handle_read(reply));
             }
         };
@@ -249,7 +238,8 @@ impl World {
             Some(metadata) => {
                 let handle = metadata.tasks[id.index()];
                 match self.store.state(&handle) {
-                    Ok(state) => {
+                    Ok(mut state) => {
+                        self.interposer.restored(id, attempt, &mut state);
                         restored = Some((metadata.checkpoint, handle.key));
                         TaskStart::Restored(state)
                     }
@@ -330,7 +320,12 @@ impl Slot {
             }
         }
         if self.read.is_some() {
-            ready.push(Ready::Read);
+            if self.read_from <= now {
+                ready.push(Ready::Read);
+            } else {
+                next =
+                    Some(next.map_or(self.read_from, |other: Instant| other.min(self.read_from)));
+            }
         }
         (ready, next)
     }
@@ -341,3 +336,6 @@ pub(super) fn digest(state: &TaskState) -> u64 {
     let TaskState { operators, source, transactions, log, numbers, .. } = state;
     KeyHash::of(&(operators, source, transactions, log, numbers)).get()
 }
+
+/// The time before a source that had nothing is asked again.
+const PAUSE: Duration = Duration::from_micros(100);

@@ -306,6 +306,7 @@ mod tests {
                 match source.read(&mut span, records_max)? {
                     Fetch::Records(records) => all.extend(records),
                     Fetch::Nothing => panic!("a file always has something"),
+                    Fetch::Gone { .. } => panic!("a file is not truncated"),
                     Fetch::End => break,
                 }
             }
