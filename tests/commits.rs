@@ -1,7 +1,5 @@
 //! Sinks whose commits do not go well, and sinks in two stages, on the engine.
 
-#![expect(clippy::unwrap_used, reason = "a test says by its name what failed")]
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

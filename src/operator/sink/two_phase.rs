@@ -109,8 +109,9 @@ impl Writer {
         !self.preparing.is_empty()
     }
 
+    /// What is still being prepared is settled with the checkpoint that awaits it.
     pub(super) fn is_settled(&self) -> bool {
-        self.open.is_none() && self.preparing.is_empty()
+        self.open.is_none()
     }
 }
 
