@@ -1,5 +1,5 @@
-//! Commits in the world: what an external system makes of one, and which answer comes back (rules 67
-//! to 69).
+//! Commits in the world: what an external system makes of one, and which answer comes back (rules
+//! 67 to 69).
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The transactions of a two-phase sink (rules 62 to 70). What writes them and what commits them are
-//! two halves: of one task, or of several tasks that write and one that commits.
+//! The transactions of a two-phase sink (rules 62 to 70). What writes them and what commits them
+//! are two halves: of one task, or of several tasks that write and one that commits.
 //! ```text
 //!  writer:     first record -> open --barrier n--> preparing --Prepared--> acknowledged
 //!                                        |
