@@ -90,8 +90,8 @@ impl World {
     ) -> Result<Result<Committed, CommitError>, Refusal> {
         let lost = |why: &str| {
             let text = format!(
-                "transaction {transaction}, which a complete checkpoint covers, {why}; its rows are \
-                 in no output: begin anew with other places for output and checkpoints"
+                "transaction {transaction}, which a complete checkpoint covers, {why}; its rows \
+                 are in no output: begin anew with other places for output and checkpoints"
             );
             Ok(Err(CommitError::Lost(text)))
         };
