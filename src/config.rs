@@ -43,8 +43,8 @@ pub struct JobConfig {
 }
 
 impl JobConfig {
-    /// How long what a sink has prepared may have to wait for its commit: for as many checkpoints as
-    /// may fail and the one that completes, then for a restart (rule 67).
+    /// How long what a sink has prepared may have to wait for its commit: for as many checkpoints
+    /// as may fail and the one that completes, then for a restart (rule 67).
     pub fn commit_within(&self) -> Duration {
         let restart = match self.restart {
             RestartStrategy::None => Duration::ZERO,
@@ -117,8 +117,8 @@ pub enum RestartStrategy {
 /// How a commit is asked for again that was not done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommitRetry {
-    /// How often it is asked for in one attempt, the first time among them. Then the task fails, and
-    /// its successor begins to count anew.
+    /// How often it is asked for in one attempt, the first time among them. Then the task fails,
+    /// and its successor begins to count anew.
     pub tries: u32,
     /// The time before it is asked for again.
     pub pause: Duration,

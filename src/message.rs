@@ -126,8 +126,8 @@ pub enum TaskError {
     /// The input is wrong: reading it again will not help, so the job fails without a restart.
     #[error("{0}")]
     Input(String),
-    /// Output that a complete checkpoint covers is gone for good, so the job fails without a restart
-    /// (rules 67 and 68).
+    /// Output that a complete checkpoint covers is gone for good, so the job fails without a
+    /// restart (rules 67 and 68).
     #[error("{0}")]
     OutputLost(String),
 }

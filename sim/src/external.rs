@@ -113,8 +113,8 @@ impl External {
         Self { sinks: BTreeMap::new(), variant }
     }
 
-    /// Adds the system behind a sink vertex. Unless the sink says when transactions time out they do
-    /// after `timeout`.
+    /// Adds the system behind a sink vertex. Unless the sink says when transactions time out they
+    /// do after `timeout`.
     pub fn add(&mut self, vertex: VertexId, sink: &dyn ErasedSink, timeout: Option<Duration>) {
         self.sinks.insert(
             vertex,

@@ -1,5 +1,5 @@
-//! Commits in the world: what an external system makes of one, and which answer comes back (rules 67
-//! to 69).
+//! Commits in the world: what an external system makes of one, and which answer comes back (rules
+//! 67 to 69).
 
 use std::time::Duration;
 
@@ -90,8 +90,8 @@ impl World {
     ) -> Result<Result<Committed, CommitError>, Refusal> {
         let lost = |why: &str| {
             let text = format!(
-                "transaction {transaction}, which a complete checkpoint covers, {why}; its rows are \
-                 in no output: begin anew with other places for output and checkpoints"
+                "transaction {transaction}, which a complete checkpoint covers, {why}; its rows \
+                 are in no output: begin anew with other places for output and checkpoints"
             );
             Ok(Err(CommitError::Lost(text)))
         };

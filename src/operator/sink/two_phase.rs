@@ -1,5 +1,5 @@
-//! The transactions of a two-phase sink (rules 62 to 70). What writes them and what commits them are
-//! two halves: of one task, or of several tasks that write and one that commits.
+//! The transactions of a two-phase sink (rules 62 to 70). What writes them and what commits them
+//! are two halves: of one task, or of several tasks that write and one that commits.
 //! ```text
 //!  writer:     first record -> open --barrier n--> preparing --Prepared--> acknowledged
 //!                                        |
@@ -109,8 +109,9 @@ impl Writer {
         !self.preparing.is_empty()
     }
 
+    /// What is still being prepared is settled with the checkpoint that awaits it.
     pub(super) fn is_settled(&self) -> bool {
-        self.open.is_none() && self.preparing.is_empty()
+        self.open.is_none()
     }
 }
 
