@@ -10,7 +10,7 @@ use crate::connector::memory::{Collect, CollectTransactions, Numbers};
 use crate::id::{SplitId, SubtaskIndex, TransactionId, VertexId};
 use crate::job::{Job, JobBuilder, TaskStart};
 use crate::operator::keyed::{KeyedContext, KeyedProcess};
-use crate::operator::source::ReadOutcome;
+use crate::operator::source::{ReadOutcome, ReadReply};
 use crate::operator::{Emit, Operator};
 use crate::state::snapshot::{PendingTransaction, TaskState};
 
