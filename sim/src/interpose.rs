@@ -468,18 +468,7 @@ impl Interposer {
             (Some(Variant::StateNumberedAnew), TaskOutput::Save(state)) => {
                 smallvec![self.numbered_anew(task, state)]
             }
-            (Some(Variant::ConfirmedUnheard), TaskOutput::Acknowledge(told)) => {
-                smallvec![
-                    Passed::Confirmed(told.clone()),
-                    Passed::Out(TaskOutput::Acknowledge(told)),
-                ]
-            }
-            (Some(Variant::RestoredNotAcknowledged), TaskOutput::Acknowledge(mut told)) => {
-                if let Some(restored) = self.restored.get(&(task.id(), task.attempt())) {
-                    told.ids.retain(|id| !restored.contains(&(told.split, *id)));
-                }
-                smallvec![Passed::Out(TaskOutput::Acknowledge(told))]
-            }
+            (Some(_), TaskOutput::Acknowledge(told)) => self.told_to_queue(task, told),
             (Some(Variant::CommitAtSnapshot), TaskOutput::Sink(SinkRequest::Prepare(pending))) => {
                 smallvec![
                     Passed::Out(TaskOutput::Sink(SinkRequest::Prepare(pending))),
@@ -599,6 +588,18 @@ impl Interposer {
             | TaskOutput::WaitUntil(_) => {}
         }
         output
+    }
+
+    /// What becomes of what a task tells its queue.
+    fn told_to_queue(&self, task: &Task, mut told: Acknowledgement) -> SmallVec<[Passed; 1]> {
+        if self.is(Variant::ConfirmedUnheard) {
+            let out = Passed::Out(TaskOutput::Acknowledge(told.clone()));
+            return smallvec![Passed::Confirmed(told), out];
+        }
+        if let Some(restored) = self.restored.get(&(task.id(), task.attempt())) {
+            told.ids.retain(|id| !restored.contains(&(told.split, *id)));
+        }
+        smallvec![Passed::Out(TaskOutput::Acknowledge(told))]
     }
 
     /// The state that a task is to begin with.

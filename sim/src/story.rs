@@ -1,7 +1,7 @@
 //! A trace as people read it: one line an event, with the names of tasks and channels.
 
 use cofferdam::graph::PhysicalGraph;
-use cofferdam::id::{ChannelId, CheckpointId, TaskId, TransactionId};
+use cofferdam::id::{ChannelId, CheckpointId, SplitId, TaskId, TransactionId};
 use cofferdam::trace::{TraceEvent, Traced, Window};
 
 /// The event in one line.
@@ -78,19 +78,13 @@ fn words(event: &TraceEvent, graph: &PhysicalGraph) -> String {
             format!("transaction {id} is rolled back")
         }
         TraceEvent::TimedOut { transaction } => format!("transaction {transaction} has timed out"),
-        TraceEvent::Logged { task, rows, .. } => {
-            format!("{} logs {}", name(task), count(rows, "row"))
-        }
+        TraceEvent::Logged { task, rows, .. } => logs(&name(task), rows),
         TraceEvent::Delivered { portion, again: true, .. } => format!("{portion} is sent again"),
         TraceEvent::Delivered { portion, .. } => format!("{portion} is sent"),
         TraceEvent::Marked { portion, .. } => format!("{portion} is marked as sent"),
         TraceEvent::Reserved { task, .. } => format!("{} has reserved positions", name(task)),
-        TraceEvent::Truncated { task, split, first } => {
-            format!("the log of {} begins at record {first} of {split} now", name(task))
-        }
-        TraceEvent::LossReported { task, split, wanted, .. } => {
-            format!("{} reports that record {wanted} of {split} is lost", name(task))
-        }
+        TraceEvent::Truncated { task, split, first } => truncated(&name(task), split, first),
+        TraceEvent::LossReported { task, split, wanted, .. } => lost(&name(task), split, wanted),
         TraceEvent::Disturbed { fault, task } => {
             format!("fault: {} ({})", word(fault), task.map_or("the coordinator".to_owned(), name))
         }
@@ -106,6 +100,18 @@ fn dies(who: &str, window: Window) -> String {
 fn writes(who: &str, rows: u32, transaction: Option<TransactionId>) -> String {
     let within = transaction.map(|id| format!(" in transaction {id}")).unwrap_or_default();
     format!("{who} writes {}{within}", count(rows, "row"))
+}
+
+fn logs(who: &str, rows: u32) -> String {
+    format!("{who} logs {}", count(rows, "row"))
+}
+
+fn truncated(who: &str, split: SplitId, first: u64) -> String {
+    format!("the log of {who} begins at record {first} of {split} now")
+}
+
+fn lost(who: &str, split: SplitId, wanted: u64) -> String {
+    format!("{who} reports that record {wanted} of {split} is lost")
 }
 
 fn in_flight(ends: &str, checkpoint: CheckpointId, is_output: bool, records: u64) -> String {

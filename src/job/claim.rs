@@ -231,8 +231,8 @@ impl Job {
         } else {
             (
                 Level::None,
-                "is acknowledged as its messages are emitted: a failure loses some, and those whose \
-                 acknowledgement was lost come again; checkpoints would lift it",
+                "is acknowledged as its messages are emitted: a failure loses some, and those \
+                 whose acknowledgement was lost come again; checkpoints would lift it",
             )
         };
         for uid in self.queues() {

@@ -576,8 +576,8 @@ impl SourceMachine {
         std::mem::take(&mut self.is_idle).then_some(self.watermark)
     }
 
-    /// The watermark that the emitted records allow, if it has risen since it was last asked for, or
-    /// that the source is idle, if that is new.
+    /// The watermark that the emitted records allow, if it has risen since it was last asked for,
+    /// or that the source is idle, if that is new.
     pub(crate) fn advance_watermark(&mut self) -> Option<Progress> {
         let idle_after = self.watermarks.as_ref()?.idle_after.unwrap_or(u32::MAX);
         let mut open = self.splits.iter().filter(|split| !split.ended).peekable();

@@ -1,5 +1,5 @@
-//! The inputs of a task: the watermark that all of them have reached, which have ended, and which are
-//! idle.
+//! The inputs of a task: the watermark that all of them have reached, which have ended, and which
+//! are idle.
 
 use crate::id::ChannelIndex;
 use crate::time::{EventTime, Progress};

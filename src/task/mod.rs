@@ -22,6 +22,7 @@ mod gate;
 mod outlet;
 mod parts;
 mod progress;
+mod reading;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -34,7 +35,7 @@ use crate::id::{AttemptId, ChannelIndex, CheckpointId, OutletIndex, TaskId};
 use crate::message::{AbortReason, FromTask, TaskError, ToPeer, ToTask};
 use crate::operator::queue::Acknowledgement;
 use crate::operator::sink::{AfterCommit, SinkMachine, SinkReply, SinkRequest};
-use crate::operator::source::{ReadReply, ReadRequest, SourceMachine, SourceStep};
+use crate::operator::source::{ReadRequest, SourceMachine, SourceStep};
 use crate::operator::stage::Stage;
 use crate::state::snapshot::TaskSnapshot;
 use crate::storage::{StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue};
@@ -405,32 +406,6 @@ impl Task {
         self.outputs.extend(self.acks.as_mut().and_then(Acks::alarm));
     }
 
-    /// The source was read.
-    pub fn handle_read(&mut self, reply: ReadReply) {
-        let Some(source) = &mut self.source else { return };
-        match source.handle_read(reply) {
-            Ok(step) => {
-                match step {
-                    Some(step) => {
-                        self.note_change();
-                        self.take_step(step);
-                    }
-                    None => self.advance_source(),
-                }
-                self.acknowledge_messages();
-                self.pull();
-            }
-            Err(error) => self.fail(error),
-        }
-    }
-
-    /// A queue has confirmed that it will not give these messages out again.
-    pub fn handle_confirmed(&mut self, confirmed: &Acknowledgement) {
-        if let Some(source) = &mut self.source {
-            source.confirm(confirmed);
-        }
-    }
-
     /// The store has replied.
     pub fn handle_stored(&mut self, reply: StoreReply) {
         match (reply.key, reply.outcome) {
@@ -548,13 +523,6 @@ impl Task {
         }
     }
 
-    fn acknowledge_messages(&mut self) {
-        if let Some(source) = &mut self.source {
-            let told = source.acknowledge_messages();
-            self.outputs.extend(told.into_iter().map(TaskOutput::Acknowledge));
-        }
-    }
-
     /// Lets the source go on until it awaits something.
     fn pull(&mut self) {
         while self.phase == Phase::AwaitingRecords
@@ -590,11 +558,6 @@ impl Task {
             }
             SourceStep::End => self.end_data(),
         }
-    }
-
-    fn advance_source(&mut self) {
-        let progress = self.source.as_mut().and_then(SourceMachine::advance_watermark);
-        self.advance_time(progress);
     }
 
     fn send_on(&mut self, records: Batch) {

@@ -14,7 +14,7 @@ use crate::id::{SplitId, SubtaskIndex, TransactionId, VertexId};
 use crate::job::{Job, JobBuilder, TaskStart};
 use crate::operator::keyed::{KeyedContext, KeyedProcess};
 use crate::operator::sink::Committed;
-use crate::operator::source::ReadOutcome;
+use crate::operator::source::{ReadOutcome, ReadReply};
 use crate::operator::{Emit, Operator};
 use crate::state::snapshot::{InFlight, PendingTransaction, TaskState};
 use crate::storage::StateHandle;

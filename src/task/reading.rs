@@ -1,0 +1,45 @@
+//! What a source task does with what was read, and what it tells the queues that it reads.
+
+use crate::operator::queue::Acknowledgement;
+use crate::operator::source::{ReadReply, SourceMachine};
+use crate::task::{Task, TaskOutput};
+
+impl Task {
+    /// The source was read.
+    pub fn handle_read(&mut self, reply: ReadReply) {
+        let Some(source) = &mut self.source else { return };
+        match source.handle_read(reply) {
+            Ok(step) => {
+                match step {
+                    Some(step) => {
+                        self.note_change();
+                        self.take_step(step);
+                    }
+                    None => self.advance_source(),
+                }
+                self.acknowledge_messages();
+                self.pull();
+            }
+            Err(error) => self.fail(error),
+        }
+    }
+
+    /// A queue has confirmed that it will not give these messages out again.
+    pub fn handle_confirmed(&mut self, confirmed: &Acknowledgement) {
+        if let Some(source) = &mut self.source {
+            source.confirm(confirmed);
+        }
+    }
+
+    pub(super) fn acknowledge_messages(&mut self) {
+        if let Some(source) = &mut self.source {
+            let told = source.acknowledge_messages();
+            self.outputs.extend(told.into_iter().map(TaskOutput::Acknowledge));
+        }
+    }
+
+    pub(super) fn advance_source(&mut self) {
+        let progress = self.source.as_mut().and_then(SourceMachine::advance_watermark);
+        self.advance_time(progress);
+    }
+}
