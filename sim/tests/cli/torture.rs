@@ -10,7 +10,6 @@ fn torture_judges_every_guarantee() {
         ("exactly-once", "aligned"),
         ("at-least-once", "tracked"),
         ("at-least-once", "acks"),
-        ("at-least-once", "full-replay"),
         ("at-most-once", "none"),
     ] {
         let torture = ["torture", "wordcount", "--input", &input, "--kills", "4", "--seed", "0x7"];
