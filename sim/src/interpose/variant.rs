@@ -1,0 +1,190 @@
+//! The broken variants, each with the word that names it.
+
+use std::fmt;
+
+use cofferdam::id::SubtaskIndex;
+use cofferdam::state::snapshot::{InFlight, TaskSnapshot};
+
+/// Declares the variants: the enum, the list of all, their words.
+macro_rules! variants {
+    ($($(#[$doc:meta])* $variant:ident = $word:literal,)+) => {
+        /// A broken variant.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Variant {
+            $($(#[$doc])* $variant,)+
+        }
+
+        impl Variant {
+            /// Every variant.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
+        }
+
+        impl fmt::Display for Variant {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self {
+                    $(Self::$variant => $word,)+
+                })
+            }
+        }
+    };
+}
+
+variants! {
+    /// The barrier of a task's first input channel is held back until those of all others have
+    /// come: what follows it on that channel gets into the snapshot.
+    BarrierNotAligned = "barrier-not-aligned",
+    /// A two-phase sink commits when it has prepared, not when the checkpoint is complete.
+    CommitAtSnapshot = "commit-at-snapshot",
+    /// A task hears that its state is durable before the store has written it.
+    AcknowledgeBeforeStored = "acknowledge-before-stored",
+    /// Snapshots do not hold the timers.
+    TimersLeftOut = "timers-left-out",
+    /// Snapshots hold no positions of sources.
+    PositionsLeftOut = "positions-left-out",
+    /// Snapshots hold the positions of the source's checkpoint before, be it of an older attempt:
+    /// they lie behind what the state has taken in, or ahead of it.
+    PositionsStale = "positions-stale",
+    /// Snapshots do not hold the rows that a write-ahead sink has not sent.
+    LogLeftOut = "log-left-out",
+    /// Snapshots do not hold the transactions that await their commit.
+    TransactionsLeftOut = "transactions-left-out",
+    /// A two-phase sink hears that its transaction is prepared before it is.
+    PreparedUnseen = "prepared-unseen",
+    /// Every other commit fails, and the sink takes it for done.
+    CommitErrorSwallowed = "commit-error-swallowed",
+    /// A transaction that is committed again shows its rows again, and so does a portion of logged
+    /// rows that is sent again.
+    RepeatedEffect = "repeated-effect",
+    /// A task's death rolls back what it has prepared.
+    RolledBackAtDeath = "rolled-back-at-death",
+    /// Older attempts are not refused: not by external systems, and not on channels.
+    OldAttemptNotFenced = "old-attempt-not-fenced",
+    /// A sink acknowledges records when it has written them, not when they are flushed.
+    AcknowledgeBeforeFlushed = "acknowledge-before-flushed",
+    /// What comes of a record is not in its tree: the tree is done while a part is open.
+    TreeCutShort = "tree-cut-short",
+    /// The position that is made durable is that behind what was read, acknowledged or not.
+    PositionBehindOpenReads = "position-behind-open-reads",
+    /// A word that comes a second time stands for one that has not come: the tree is done while a
+    /// part is open.
+    DoubledWordEndsTree = "doubled-word-ends-tree",
+    /// A sender forgets records that its receiver has taken in and not written.
+    ForgottenEarly = "forgotten-early",
+    /// A task's write does not say which records were taken in since the write before.
+    NumbersStale = "numbers-stale",
+    /// Snapshots hold no records in flight.
+    InFlightLeftOut = "in-flight-left-out",
+    /// Snapshots hold the records in flight of a task's first input only.
+    FirstInputInFlight = "first-input-in-flight",
+    /// Records in flight are stored twice, as if those of a recovery were recorded again.
+    InFlightTwice = "in-flight-twice",
+    /// Records in flight are stored in another order than they are in the channel.
+    InFlightDisordered = "in-flight-disordered",
+    /// What a barrier overtakes at the receiver includes what was sent behind it.
+    InFlightBehindBarrier = "in-flight-behind-barrier",
+    /// What a barrier overtakes at the sender is not part of its snapshot.
+    OutputNotInFlight = "output-not-in-flight",
+    /// A barrier that overtakes is handed in after the next record.
+    RecordBeforeBarrier = "record-before-barrier",
+    /// A sink takes a commit for done whose outcome is unknown.
+    UnknownTakenForDone = "unknown-taken-for-done",
+    /// A sink takes a commit for done that was refused and should be asked for again.
+    RefusedTakenForDone = "refused-taken-for-done",
+    /// A sink takes a transaction that was rolled back for one that was committed before.
+    LossTakenForDone = "loss-taken-for-done",
+    /// A commit that comes again fails.
+    RepeatedCommitFails = "repeated-commit-fails",
+    /// The external system forgets a transaction when it is committed, and refuses the commit that
+    /// comes again.
+    CommittedForgotten = "committed-forgotten",
+    /// A commit that was refused leaves its transaction half done: no other commit gets at it.
+    RefusedCommitHeld = "refused-commit-held",
+    /// The external system knows two transactions of a sink subtask and takes them in turn.
+    PooledHandles = "pooled-handles",
+    /// A commit that comes again is known only if the same attempt makes it.
+    CommitKeyHasAttempt = "commit-key-has-attempt",
+    /// Snapshots hold the transactions of the checkpoint before.
+    TransactionsStale = "transactions-stale",
+    /// Snapshots hold transactions in another order than that of their checkpoints.
+    TransactionsDisordered = "transactions-disordered",
+    /// At the end of data a notice of any checkpoint stands for the highest there can be.
+    EndIsHighest = "end-is-highest",
+    /// What a writer has prepared since the last barrier before the end of data does not reach the
+    /// committer.
+    LastCommittablesDropped = "last-committables-dropped",
+    /// What all writers have prepared comes to the committer under the name of one.
+    CommittablesMerged = "committables-merged",
+    /// A committer's snapshots do not hold which writer a transaction is of.
+    CommittablesWithoutOrigin = "committables-without-origin",
+    /// The first barrier of a checkpoint stands for those of all inputs: the snapshot is taken and
+    /// the barrier goes on before the others have come.
+    BarrierForAll = "barrier-for-all",
+    /// A source stores the position behind what it hands out after the barrier.
+    PositionAheadOfBarrier = "position-ahead-of-barrier",
+    /// A source stores the position before what it has handed out last.
+    PositionBeforeLastRead = "position-before-last-read",
+    /// A source that has come to its end takes no part in checkpoints.
+    EndedSourceSilent = "ended-source-silent",
+    /// The first source of each attempt neither begins nor declines its first checkpoint.
+    FirstTriggerUnanswered = "first-trigger-unanswered",
+    /// A source heeds a trigger only after its next record.
+    TriggerAwaitsRecord = "trigger-awaits-record",
+    /// A source heeds no trigger as long as it has records to hand out.
+    TriggerAwaitsEnd = "trigger-awaits-end",
+    /// The last batch in flight on each channel is not stored: its recording has ended too early.
+    InFlightCutShort = "in-flight-cut-short",
+    /// Beside a value in a store of keyed state stands not the checkpoint that it follows, but a
+    /// number that each attempt begins anew.
+    StateNumberedAnew = "state-numbered-anew",
+    /// A source whose log was truncated goes on behind the gap and says nothing.
+    GapSkipped = "gap-skipped",
+    /// A source acknowledges messages when it has emitted them.
+    AcknowledgedWhenEmitted = "acknowledged-when-emitted",
+    /// At a completion everything is acknowledged that was emitted by then, and not just what the
+    /// checkpoint holds.
+    AcknowledgedBeyondCheckpoint = "acknowledged-beyond-checkpoint",
+    /// What was emitted is acknowledged from time to time as well.
+    AcknowledgedByTime = "acknowledged-by-time",
+    /// What waited for a checkpoint of an older attempt is acknowledged with a later one.
+    WaiterOutlivesAttempt = "waiter-outlives-attempt",
+    /// A restored source forgets the ids that its checkpoint holds.
+    IdsResetAtOpen = "ids-reset-at-open",
+    /// Snapshots hold no ids of emitted messages.
+    IdsLeftOut = "ids-left-out",
+    /// A source forgets an id when it has told the queue, not when the queue has confirmed.
+    ConfirmedUnheard = "confirmed-unheard",
+    /// A queue gives a message that comes again another id.
+    RedeliveredUnderNewId = "redelivered-under-new-id",
+    /// What comes again and is in the restored state is dropped and not acknowledged.
+    RestoredNotAcknowledged = "restored-not-acknowledged",
+}
+
+impl Variant {
+    /// Takes out of a snapshot what the variant leaves out, if it does that, or spoils it.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "most variants change no snapshot")]
+    pub(super) fn change(self, snapshot: &mut TaskSnapshot) {
+        let InFlight { inputs, outputs } = &mut snapshot.in_flight;
+        let in_flight = inputs.values_mut().chain(outputs.values_mut());
+        match self {
+            Self::TimersLeftOut => {
+                snapshot.operators.iter_mut().for_each(|operator| operator.timers = None);
+            }
+            Self::LogLeftOut => snapshot.log.clear(),
+            Self::TransactionsLeftOut => snapshot.transactions.clear(),
+            Self::TransactionsDisordered => snapshot.transactions.reverse(),
+            Self::CommittablesWithoutOrigin => {
+                let first = SubtaskIndex::new(0);
+                let pending = snapshot.transactions.iter_mut();
+                pending.for_each(|pending| pending.transaction.subtask = first);
+            }
+            Self::InFlightLeftOut => snapshot.in_flight = InFlight::default(),
+            Self::FirstInputInFlight => inputs.retain(|channel, _| channel.get() == 0),
+            Self::InFlightTwice => in_flight.for_each(|batches| batches.extend_from_within(..)),
+            Self::InFlightCutShort => in_flight.for_each(|batches| {
+                batches.pop();
+            }),
+            Self::InFlightDisordered => in_flight.for_each(|batches| batches.reverse()),
+            _ => {}
+        }
+    }
+}
