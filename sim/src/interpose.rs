@@ -104,12 +104,6 @@ impl Interposer {
     /// What becomes of an output.
     pub fn output(&mut self, task: &Task, output: TaskOutput) -> SmallVec<[Passed; 1]> {
         match (self.variant, output) {
-            (Some(Variant::AcknowledgeBeforeFlushed), TaskOutput::Sink(SinkRequest::Flush(to))) => {
-                smallvec![
-                    Passed::Out(TaskOutput::Sink(SinkRequest::Flush(to))),
-                    Passed::Replied(SinkReply::Flushed(to)),
-                ]
-            }
             (
                 Some(
                     Variant::TreeCutShort
@@ -130,24 +124,7 @@ impl Interposer {
                 smallvec![self.numbered_anew(task, state)]
             }
             (Some(_), TaskOutput::Acknowledge(told)) => self.told_to_queue(task, told),
-            (Some(Variant::CommitAtSnapshot), TaskOutput::Sink(SinkRequest::Prepare(pending))) => {
-                smallvec![
-                    Passed::Out(TaskOutput::Sink(SinkRequest::Prepare(pending))),
-                    Passed::Out(TaskOutput::Sink(SinkRequest::Commit(pending.transaction))),
-                ]
-            }
-            (Some(Variant::PreparedUnseen), TaskOutput::Sink(SinkRequest::Prepare(pending))) => {
-                smallvec![
-                    Passed::Replied(SinkReply::Prepared(pending)),
-                    Passed::Out(TaskOutput::Sink(SinkRequest::Prepare(pending))),
-                ]
-            }
-            (Some(Variant::CommitErrorSwallowed), TaskOutput::Sink(SinkRequest::Commit(id)))
-                if !id.sequence.is_multiple_of(2) =>
-            {
-                let outcome = Ok(Committed::Now);
-                smallvec![Passed::Replied(SinkReply::Commit { transaction: id, outcome })]
-            }
+            (Some(variant), TaskOutput::Sink(request)) => asked_of_sink(variant, request),
             (
                 Some(variant @ (Variant::LastCommittablesDropped | Variant::CommittablesMerged)),
                 TaskOutput::Send(outlet, Element::Committables(told)),
@@ -161,43 +138,44 @@ impl Interposer {
                 };
                 smallvec![Passed::Out(TaskOutput::Send(outlet, Element::Committables(told)))]
             }
-            (
-                Some(Variant::AcknowledgeBeforeStored),
-                TaskOutput::Store(StoreRequest::Put {
-                    key,
-                    value: value @ (StoreValue::State(_) | StoreValue::Progress(_)),
-                }),
-            ) => {
+            (Some(variant), TaskOutput::Store(StoreRequest::Put { key, value })) => {
+                self.stored(variant, task, key, value)
+            }
+            (_, output) => smallvec![Passed::Out(output)],
+        }
+    }
+
+    /// Something on its way to the store.
+    fn stored(
+        &mut self,
+        variant: Variant,
+        task: &Task,
+        key: StoreKey,
+        value: StoreValue,
+    ) -> SmallVec<[Passed; 1]> {
+        let put = |value| Passed::Out(TaskOutput::Store(StoreRequest::Put { key, value }));
+        match value {
+            StoreValue::State(_) | StoreValue::Progress(_)
+                if variant == Variant::AcknowledgeBeforeStored =>
+            {
                 let handle = StateHandle::of(key, &value.encode());
                 let reply = StoreReply { key, outcome: StoreOutcome::Stored(handle) };
-                let put = TaskOutput::Store(StoreRequest::Put { key, value });
-                smallvec![Passed::Out(put), Passed::Stored(reply)]
+                smallvec![put(value), Passed::Stored(reply)]
             }
-            (
-                Some(variant),
-                TaskOutput::Store(StoreRequest::Put {
-                    key: key @ StoreKey::State { .. },
-                    value: StoreValue::State(mut snapshot),
-                }),
-            ) => {
+            StoreValue::State(mut snapshot) => {
                 variant.change(&mut snapshot);
                 self.displace(variant, task, &mut snapshot);
                 self.put(variant, task, key, snapshot).into_iter().collect()
             }
-            (
-                Some(variant),
-                TaskOutput::Store(StoreRequest::Put {
-                    key,
-                    value: StoreValue::Progress(mut snapshot),
-                }),
-            ) => {
+            StoreValue::Progress(mut snapshot) => {
                 variant.change(&mut snapshot);
                 self.displace(variant, task, &mut snapshot);
                 self.renumber(variant, &mut snapshot);
-                let value = StoreValue::Progress(snapshot);
-                smallvec![Passed::Out(TaskOutput::Store(StoreRequest::Put { key, value }))]
+                smallvec![put(StoreValue::Progress(snapshot))]
             }
-            (_, output) => smallvec![Passed::Out(output)],
+            StoreValue::Metadata(_) | StoreValue::Reservation(_) | StoreValue::Attempt(_) => {
+                smallvec![put(value)]
+            }
         }
     }
 
@@ -491,4 +469,29 @@ fn of(task: &Task) -> (TaskId, AttemptId) {
 fn put_snapshot((key, snapshot): (StoreKey, Box<TaskSnapshot>)) -> Passed {
     let value = StoreValue::State(snapshot);
     Passed::Out(TaskOutput::Store(StoreRequest::Put { key, value }))
+}
+
+/// What becomes of what a task asks of its sink.
+fn asked_of_sink(variant: Variant, request: SinkRequest) -> SmallVec<[Passed; 1]> {
+    let out = |request| Passed::Out(TaskOutput::Sink(request));
+    match (variant, request) {
+        (Variant::AcknowledgeBeforeFlushed, SinkRequest::Flush(to)) => {
+            smallvec![out(SinkRequest::Flush(to)), Passed::Replied(SinkReply::Flushed(to))]
+        }
+        (Variant::CommitAtSnapshot, SinkRequest::Prepare(pending)) => smallvec![
+            out(SinkRequest::Prepare(pending)),
+            out(SinkRequest::Commit(pending.transaction)),
+        ],
+        (Variant::PreparedUnseen, SinkRequest::Prepare(pending)) => smallvec![
+            Passed::Replied(SinkReply::Prepared(pending)),
+            out(SinkRequest::Prepare(pending)),
+        ],
+        (Variant::CommitErrorSwallowed, SinkRequest::Commit(id))
+            if !id.sequence.is_multiple_of(2) =>
+        {
+            let outcome = Ok(Committed::Now);
+            smallvec![Passed::Replied(SinkReply::Commit { transaction: id, outcome })]
+        }
+        (_, request) => smallvec![out(request)],
+    }
 }

@@ -47,19 +47,11 @@ fn words(event: &TraceEvent, graph: &PhysicalGraph) -> String {
         TraceEvent::StateStored { task, checkpoint, .. } => {
             format!("{}'s part of {checkpoint} is durable", name(task))
         }
-        TraceEvent::ProgressCut { task, write, digest, .. } => {
-            format!("{} begins its write {}, state {digest:016x}", name(task), write.get())
-        }
+        TraceEvent::ProgressCut { task, write, digest, .. } => cuts(&name(task), write, digest),
         TraceEvent::ProgressStored { task, write, produced, .. } => {
-            let produced = count(produced, "record");
-            format!("{}'s write {} is durable, with {produced} in all", name(task), write.get())
+            keeps(&name(task), write, produced)
         }
-        TraceEvent::Resumed { task, restored: Some((write, digest)), .. } => {
-            format!("{} goes on from its write {}, state {digest:016x}", name(task), write.get())
-        }
-        TraceEvent::Resumed { task, restored: None, .. } => {
-            format!("{} has written nothing", name(task))
-        }
+        TraceEvent::Resumed { task, restored, .. } => resumes(&name(task), restored),
         TraceEvent::Acknowledged { task, checkpoint, .. } => {
             format!("{} acknowledges {checkpoint}", name(task))
         }
@@ -90,6 +82,24 @@ fn words(event: &TraceEvent, graph: &PhysicalGraph) -> String {
         }
         TraceEvent::Finished => "the job is finished".to_owned(),
         TraceEvent::Failed => "the job has failed".to_owned(),
+    }
+}
+
+fn cuts(who: &str, write: CheckpointId, digest: u64) -> String {
+    format!("{who} begins its write {}, state {digest:016x}", write.get())
+}
+
+fn keeps(who: &str, write: CheckpointId, produced: u64) -> String {
+    let produced = count(produced, "record");
+    format!("{who}'s write {} is durable, with {produced} in all", write.get())
+}
+
+fn resumes(who: &str, restored: Option<(CheckpointId, u64)>) -> String {
+    match restored {
+        Some((write, digest)) => {
+            format!("{who} goes on from its write {}, state {digest:016x}", write.get())
+        }
+        None => format!("{who} has written nothing"),
     }
 }
 

@@ -543,7 +543,7 @@ fn check_mechanism(
             let uid = vertex.name.to_string();
             return Err(GraphError::NotReplayable { uid, mechanism });
         }
-        if mechanism == Mechanism::Acks
+        if (mechanism == Mechanism::Acks || mechanism.awaits_end())
             && parts.source.as_ref().is_some_and(|source| source.source.is_queue())
         {
             let uid = vertex.name.to_string();

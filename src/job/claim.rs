@@ -206,7 +206,8 @@ impl Job {
             }
             Mechanism::Transactional => (
                 Level::ExactlyOnce,
-                "each task writes its state, what it has taken in and what it has produced in one                  transaction, and drops records that it has taken in before",
+                "each task writes its state, what it has taken in and what it has produced in one \
+                 transaction, and drops records that it has taken in before",
             ),
         };
         because.push(level, reason);
@@ -673,7 +674,11 @@ mod tests {
         let none = claim_of_queue(Mechanism::None).unwrap();
         assert_eq!((none.state, none.sinks[0].level), (Level::None, Some(Level::None)));
         let refused = claim_of_queue(Mechanism::Acks).unwrap_err();
-        assert!(refused.to_string().contains("has none: use a mechanism that takes checkpoints"));
+        assert!(
+            refused
+                .to_string()
+                .contains("has none: use a mechanism that takes checkpoints on the way")
+        );
     }
 
     #[test]

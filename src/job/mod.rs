@@ -147,10 +147,11 @@ pub enum GraphError {
         /// The mechanism.
         mechanism: Mechanism,
     },
-    /// Positions are to be kept of a queue, which has none.
+    /// Positions are to be kept of a queue, which has none and gives out only so much that is not
+    /// acknowledged.
     #[error(
         "the mechanism {mechanism} reads again from positions, and the queue '{uid}' has none: use \
-         a mechanism that takes checkpoints"
+         a mechanism that takes checkpoints on the way"
     )]
     NoPositions {
         /// The source.

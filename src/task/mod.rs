@@ -219,8 +219,8 @@ impl Task {
         self.handler.is_blocked(channel)
     }
 
-    /// Whether elements may be delivered: not before restored transactions are dealt with, nor while
-    /// too much is held that is not durable.
+    /// Whether elements may be delivered: not before restored transactions are dealt with, nor
+    /// while too much is held that is not durable.
     pub fn accepts_elements(&self) -> bool {
         match self.phase {
             Phase::AwaitingRecords | Phase::AwaitingFinalCheckpoint => !self.holds_enough(),

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use cofferdam::connector::log::TruncatedLog;
 use cofferdam::connector::memory::VecSource;
 use cofferdam::connector::queue::MemoryQueue;
 use cofferdam::guarantee::SinkContract;
@@ -19,7 +18,7 @@ use crate::jobs::ends::{Ends, Watched, WatchedInStages, builder};
 #[cfg(feature = "cli")]
 use crate::jobs::files::{FileJob, Files};
 use crate::jobs::row::{JsonObject, Row, encoded_json, json_field};
-use crate::jobs::{BuiltinJob, Case, CaseData, CaseInput, JobError, Parameter, Setup};
+use crate::jobs::{BuiltinJob, Case, CaseData, CaseInput, JobError, Setup};
 use crate::reference::random_graph::RandomGraphReference;
 use crate::workload::plan::{Change, Exit, Item, KeyRule, KeyedStep, Plan, Step, items};
 
@@ -35,15 +34,6 @@ impl BuiltinJob for RandomGraph {
         "counts over operators and edges that are drawn from the seed"
     }
 
-    fn parameters(&self) -> &'static [Parameter] {
-        &[Parameter {
-            flag: "source",
-            default: "list",
-            help: "list, which stays; log, which drops its oldest records; queue, which gives out \
-                   again what is not acknowledged",
-        }]
-    }
-
     fn row_json(&self, _uid: &str, row: &[u8]) -> Result<Vec<u8>, DecodeError> {
         encoded_json::<Item>(row)
     }
@@ -54,10 +44,13 @@ impl BuiltinJob for RandomGraph {
         let lists = items(&mut dice, &plan, data.records);
         let lists: Vec<Arc<Vec<Item>>> = lists.into_iter().map(Arc::new).collect();
         let builder = builder(self.name(), setup.shape);
-        let kind = setup.parameters.read("source", SourceKind::parse)?;
-        let stream = begin(&builder, &plan, &lists, kind);
-        let gathers = setup.config.mechanism.takes_checkpoints();
-        if setup.sink == SinkContract::TwoPhase && dice.chance(300) && gathers {
+        let mechanism = setup.config.mechanism;
+        // Nobody acknowledges messages to a queue before the end if nothing completes before.
+        let acknowledges = mechanism.restores() && !mechanism.awaits_end();
+        let from_queues = dice.chance(200) && acknowledges;
+        let stream = begin(&builder, &plan, &lists, from_queues);
+        let in_stages = dice.chance(300) && mechanism.takes_checkpoints();
+        if setup.sink == SinkContract::TwoPhase && in_stages {
             take_steps(stream, &plan, &WatchedInStages);
         } else {
             take_steps(stream, &plan, &Watched(setup.sink));
@@ -93,38 +86,18 @@ impl Row for Item {
     }
 }
 
-/// What the sources are.
-#[derive(Clone, Copy)]
-enum SourceKind {
-    List,
-    Log,
-    Queue,
-}
-
-impl SourceKind {
-    fn parse(text: &str) -> Result<Self, String> {
-        match text {
-            "list" => Ok(Self::List),
-            "log" => Ok(Self::Log),
-            "queue" => Ok(Self::Queue),
-            _ => Err("it is one of list, log, queue".to_owned()),
-        }
-    }
-}
-
 fn begin(
     builder: &JobBuilder,
     plan: &Plan,
     lists: &[Arc<Vec<Item>>],
-    kind: SourceKind,
+    from_queues: bool,
 ) -> Stream<Pass<Item>> {
     let sources = plan.sources.iter().zip(lists).enumerate();
     let streams = sources.map(|(number, (parallelism, list))| {
         let uid = format!("source-{number}");
-        let source = match kind {
-            SourceKind::List => builder.source(&uid, VecSource::from(list.clone())),
-            SourceKind::Queue => builder.queue(&uid, MemoryQueue::new(list, *parallelism)),
-            SourceKind::Log => builder.source(&uid, TruncatedLog::from(list.clone())),
+        let source = match from_queues {
+            true => builder.queue(&uid, MemoryQueue::new(list, *parallelism)),
+            false => builder.source(&uid, VecSource::from(list.clone())),
         };
         source.parallelism(*parallelism)
     });

@@ -1,11 +1,11 @@
 //! Counting identities: what both halves of C10 have in common.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hasher};
 
 use cofferdam::trace::RecordId;
 
 use super::RowFact;
-use crate::world::hash_bytes;
 
 /// One effect of a source record, with what tells it from the record's other effects.
 pub(super) type Effect = (RecordId, [u64; 2]);
@@ -66,7 +66,9 @@ pub(super) fn are_among(rows: &[&[u8]], due: &[Vec<u8>]) -> bool {
 }
 
 fn hash(row: &[u8]) -> u64 {
-    hash_bytes(0, row)
+    let mut hasher = DefaultHasher::new();
+    hasher.write(row);
+    hasher.finish()
 }
 
 /// How often there is each row.

@@ -148,8 +148,8 @@ struct Slot {
     cut: Option<(CheckpointId, Log<Applied>)>,
     /// The origins of the records in flight that may become part of a snapshot.
     in_flight: BTreeMap<CheckpointId, InFlight<Origin>>,
-    /// Where the records come from that the task has produced under transactional updates, by output
-    /// and number.
+    /// Where the records come from that the task has produced under transactional updates, by
+    /// output and number.
     productions: BTreeMap<OutletIndex, Log<Origin>>,
     step_at: Option<Instant>,
     /// The end of the last step.

@@ -74,8 +74,8 @@ impl World {
         self.progress.insert((key, write), shadow);
     }
 
-    /// Notes that a value has become durable, if it is a task's progress, whether its writer hears of
-    /// it or not.
+    /// Notes that a value has become durable, if it is a task's progress, whether its writer hears
+    /// of it or not.
     pub(super) fn note_progress_stored(&mut self, writer: Writer, key: StoreKey) {
         let (StoreKey::Progress { .. }, Writer::Task(task, attempt)) = (key, writer) else {
             return;

@@ -1,0 +1,233 @@
+//! What a test runs, and how it is judged.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use cofferdam::connector::memory::Range;
+use cofferdam::guarantee::{Mechanism, SinkContract};
+use cofferdam::id::{AttemptId, VertexId};
+use cofferdam::job::Job;
+use cofferdam::operator::chain::Segment;
+use cofferdam::operator::source::Source;
+use cofferdam::state::codec;
+use cofferdam::trace::{RecordId, Traced};
+use cofferdam_sim::decide::Decider;
+use cofferdam_sim::fault;
+use cofferdam_sim::interpose::Variant;
+use cofferdam_sim::jobs::OffsetAt;
+use cofferdam_sim::log::Log;
+use cofferdam_sim::options::{FaultProfile, Options};
+use cofferdam_sim::oracle::{
+    AppliedFact, Cells, Facts, Judgement, RowFact, SinkFacts, StateFacts, judge,
+};
+use cofferdam_sim::world::{Applied, Ending, Plan, World, events_max};
+
+use crate::jobs::*;
+
+pub(crate) const RECORDS: u64 = 100;
+pub(crate) const SEEDS: u64 = 300;
+/// What a test runs.
+#[derive(Clone, Copy)]
+pub(crate) struct Case {
+    pub(crate) mechanism: Mechanism,
+    pub(crate) sink: SinkContract,
+    pub(crate) make: fn(&Options, Mechanism, SinkContract) -> Job,
+    pub(crate) reference: fn(&[u64]) -> Reference,
+    /// The job's rows are fired by timers.
+    pub(crate) fires: bool,
+}
+
+/// What a job comes to.
+#[derive(Default)]
+pub(crate) struct Reference {
+    pub(crate) cells: Cells,
+    pub(crate) rows: Vec<Vec<u8>>,
+}
+
+pub(crate) const COUNTING: Case = Case {
+    mechanism: Mechanism::Aligned,
+    sink: SinkContract::TwoPhase,
+    make: counting,
+    reference: counted,
+    fires: false,
+};
+
+pub(crate) const IN_STAGES: Case = Case { make: counting_in_stages, ..COUNTING };
+
+pub(crate) const IN_HASTE: Case = Case { make: counting_in_haste, ..COUNTING };
+
+pub(crate) const ALARMS: Case = Case { make: alarms, reference: alarmed, fires: true, ..COUNTING };
+
+impl Case {
+    pub(crate) fn run(self, seed: u64, variant: Option<Variant>) -> World {
+        let options = Options::draw(seed, RECORDS as usize, FaultProfile::Default);
+        let job = (self.make)(&options, self.mechanism, self.sink);
+        let faults = fault::plan(seed, &options, job.graph());
+        let initial = job.discover().unwrap();
+        let offset = |cursor: &[u8]| codec::decode::<Range>(cursor).unwrap().next;
+        let sources = vec![(VertexId::new(0), Arc::new(offset) as OffsetAt)];
+        let plan = Plan {
+            job,
+            sources,
+            initial,
+            options,
+            faults,
+            variant,
+            events_max: events_max(RECORDS * 10),
+        };
+        let mut world = World::new(Rc::new(plan), Decider::new(seed, false));
+        world.run();
+        world
+    }
+
+    /// Judges the run of a seed.
+    pub(crate) fn judge(self, seed: u64, variant: Option<Variant>) -> Judgement {
+        self.judge_world(&self.run(seed, variant))
+    }
+
+    /// A record, how often it is taken into state, and how many rows it triggers.
+    pub(crate) fn effects(self, offset: u64) -> (RecordId, u32, u32) {
+        let effects = if self.fires { 1 } else { keys(offset).count() as u32 };
+        let rows = if self.fires { 0 } else { effects };
+        (RecordId { source: 0, offset }, effects, rows)
+    }
+
+    pub(crate) fn judge_world(self, world: &World) -> Judgement {
+        let job = &world.plan().job;
+        let claim = job.claim().claim();
+        let channels: Vec<_> =
+            job.graph().channels().iter().map(|channel| (channel.from, channel.to)).collect();
+        let mut incarnations: Vec<(AttemptId, Vec<AppliedFact>)> = world
+            .incarnations()
+            .iter()
+            .map(|(attempt, tasks)| (*attempt, applied(tasks)))
+            .collect();
+        incarnations.push((world.attempt(), applied(world.tasks().map(|(_, of)| of))));
+        let whole = (self.reference)(&(0..RECORDS).collect::<Vec<u64>>());
+        let rows: Vec<RowFact<'_>> = world
+            .external()
+            .visible(VertexId::new(1))
+            .map(|row| RowFact {
+                origin: row.origin,
+                attempt: row.attempt,
+                bytes: &row.bytes,
+                key: row.key.as_deref(),
+            })
+            .collect();
+        // Where records are acknowledged an attempt takes some in again, which gives other rows.
+        let is_counted = self.mechanism == Mechanism::None;
+        let of_attempt = |(attempt, applied): &(AttemptId, Vec<AppliedFact>)| {
+            (*attempt, (self.reference)(&numbers(applied)).rows)
+        };
+        let of_attempts: BTreeMap<AttemptId, Vec<Vec<u8>>> =
+            incarnations.iter().filter(|_| is_counted).map(of_attempt).collect();
+        let expected_of_attempt =
+            of_attempts.iter().map(|(of, rows)| (*of, rows.as_slice())).collect();
+        let empty = BTreeMap::new();
+        let sinks = [SinkFacts {
+            uid: "out",
+            contract: self.sink,
+            rows: &rows,
+            expected: &whole.rows,
+            expected_table: &empty,
+            expected_of_attempt: &expected_of_attempt,
+        }];
+        let records: Vec<_> = (0..RECORDS).map(|offset| self.effects(offset)).collect();
+        let failure = match world.ending() {
+            Some(Ending::Failed(error)) => Some(error.to_string()),
+            Some(Ending::Finished | Ending::Stuck) | None => None,
+        };
+        let trace: Vec<Traced> = world.trace().to_vec();
+        judge(&Facts {
+            trace: &trace,
+            control: &trace,
+            channels: &channels,
+            tasks: job.graph().task_count(),
+            mechanism: self.mechanism,
+            state_claim: claim.state,
+            output_claim: claim.output,
+            state_is_idempotent: false,
+            is_finished: world.ending() == Some(&Ending::Finished),
+            faults_stop: world.faults_stop(),
+            trigger_delay_max: world.trigger_delay_max(),
+            failure,
+            state: StateFacts {
+                incarnations: &incarnations,
+                cells: &cells_of(world),
+                expected: &whole.cells,
+                expected_of_applied: None,
+            },
+            sinks: &sinks,
+            records: &records,
+        })
+    }
+}
+
+pub(crate) fn cells_of(world: &World) -> Cells {
+    let mut cells = Cells::new();
+    for (uid, found) in world.tasks().flat_map(|(task, _)| task.stage().cells()) {
+        if !found.is_empty() {
+            cells.entry(uid.to_string()).or_default().extend(found);
+        }
+    }
+    cells
+}
+
+pub(crate) fn applied<'a>(tasks: impl IntoIterator<Item = &'a Log<Applied>>) -> Vec<AppliedFact> {
+    let all = tasks.into_iter().flat_map(Log::iter);
+    all.map(|Applied { origin, cell }| AppliedFact { origin: *origin, cell: *cell }).collect()
+}
+
+/// The numbers that an attempt has taken in at all: no row comes from any other.
+pub(crate) fn numbers(applied: &[AppliedFact]) -> Vec<u64> {
+    let offsets: BTreeSet<u64> =
+        applied.iter().filter_map(|fact| Some(fact.origin.record?.offset)).collect();
+    offsets.into_iter().collect()
+}
+
+/// The judges that find something against the claims within the seeds, or until `wanted` does, with
+/// the first seed and what is said of it.
+pub(crate) fn refuted(
+    case: Case,
+    variant: Option<Variant>,
+    wanted: Option<&str>,
+) -> BTreeMap<&'static str, (u64, String)> {
+    let mut refuted = BTreeMap::new();
+    for seed in 0..SEEDS {
+        for finding in case.judge(seed, variant).violations() {
+            refuted.entry(finding.oracle).or_insert_with(|| (seed, finding.text.clone()));
+        }
+        if wanted.is_some_and(|oracle| refuted.contains_key(oracle)) {
+            break;
+        }
+    }
+    refuted
+}
+
+#[track_caller]
+pub(crate) fn assert_held(case: Case) {
+    let refuted = refuted(case, None, None);
+    assert!(refuted.is_empty(), "{refuted:?}");
+}
+
+#[track_caller]
+pub(crate) fn assert_caught(case: Case, variant: Variant, oracle: &str) {
+    let refuted = refuted(case, Some(variant), Some(oracle));
+    assert!(refuted.contains_key(oracle), "{variant} is not caught by {oracle}: {refuted:?}");
+    // The seeds in docs/MUTANTS.md come from here.
+    let seeds: Vec<_> = refuted.iter().map(|(oracle, (seed, _))| (oracle, seed)).collect();
+    println!("{variant}: {seeds:?}");
+}
+
+/// As [`assert_caught`], up to the first seed: runs that come to no end take long.
+#[track_caller]
+pub(crate) fn assert_caught_at_once(case: Case, variant: Variant, oracle: &str) {
+    let speaks = |seed: &u64| {
+        let judgement = case.judge(*seed, Some(variant));
+        judgement.violations().any(|finding| finding.oracle == oracle)
+    };
+    let seed = (0..SEEDS).find(speaks);
+    assert!(seed.is_some(), "{variant} is not caught by {oracle}");
+    println!("{variant}: [({oracle:?}, {seed:?})]");
+}
