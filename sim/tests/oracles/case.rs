@@ -8,8 +8,6 @@ use cofferdam::connector::memory::Range;
 use cofferdam::guarantee::{Mechanism, SinkContract};
 use cofferdam::id::{AttemptId, VertexId};
 use cofferdam::job::Job;
-use cofferdam::operator::chain::Segment;
-use cofferdam::operator::source::Source;
 use cofferdam::state::codec;
 use cofferdam::trace::{RecordId, Traced};
 use cofferdam_sim::decide::Decider;
