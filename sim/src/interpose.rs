@@ -5,6 +5,7 @@ mod variant;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use cofferdam::coordinator::Recovered;
 use cofferdam::element::{Anchor, Committables, Element, Root};
 use cofferdam::id::{
     AttemptId, ChannelIndex, CheckpointId, MessageId, SplitId, SubtaskIndex, TaskId,
@@ -119,6 +120,10 @@ impl Interposer {
             (Some(Variant::PositionAheadOfBarrier), TaskOutput::Report(FromTask::EndOfData)) => {
                 let report = Passed::Out(TaskOutput::Report(FromTask::EndOfData));
                 self.waiting_snapshot(task).into_iter().chain([report]).collect()
+            }
+            (Some(Variant::StartPolicyAgain), TaskOutput::Read(request)) => {
+                self.cursors.insert((task.id(), request.split), request.cursor.clone());
+                smallvec![Passed::Out(TaskOutput::Read(request))]
             }
             (Some(Variant::StateNumberedAnew), TaskOutput::Save(state)) => {
                 smallvec![self.numbered_anew(task, state)]
@@ -241,6 +246,26 @@ impl Interposer {
         smallvec![Passed::Out(TaskOutput::Acknowledge(told))]
     }
 
+    /// The positions that a task is to begin with where there is no checkpoint.
+    pub fn begun(&mut self, task: TaskId, attempt: AttemptId, source: &mut SourceState) {
+        if !self.is(Variant::StartPolicyAgain) || attempt == AttemptId::new(1) {
+            return;
+        }
+        for split in &mut source.splits {
+            if let Some(cursor) = self.cursors.get(&(task, split.split)) {
+                split.cursor.clone_from(cursor);
+            }
+        }
+    }
+
+    /// What a coordinator finds in the store.
+    pub fn recovered(&self, recovered: &mut Recovered) {
+        if self.is(Variant::NewestCheckpointUnseen) {
+            recovered.checkpoints.sort_by_key(|metadata| metadata.checkpoint);
+            recovered.checkpoints.pop();
+        }
+    }
+
     /// The state that a task is to begin with.
     pub fn restored(&mut self, task: TaskId, attempt: AttemptId, state: &mut TaskState) {
         let Some(source) = &mut state.source else { return };
@@ -271,6 +296,12 @@ impl Interposer {
         }
         if variant == Variant::PositionsLeftOut {
             *source = SourceState::default();
+        }
+        if variant == Variant::PositionsOfMovedOnly {
+            let now = source.clone();
+            if let Some(before) = self.positions.insert(snapshot.task, now) {
+                source.splits.retain(|split| !before.splits.contains(split));
+            }
         }
         if variant == Variant::IdsLeftOut {
             source.emitted.clear();

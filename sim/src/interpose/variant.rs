@@ -44,6 +44,12 @@ variants! {
     /// Snapshots hold the positions of the source's checkpoint before, be it of an older attempt:
     /// they lie behind what the state has taken in, or ahead of it.
     PositionsStale = "positions-stale",
+    /// Snapshots hold the positions of those splits only that were read since the last one.
+    PositionsOfMovedOnly = "positions-of-moved-only",
+    /// A task that begins without a checkpoint again begins where its source is by now.
+    StartPolicyAgain = "start-policy-again",
+    /// A coordinator that restarts does not see the newest complete checkpoint.
+    NewestCheckpointUnseen = "newest-checkpoint-unseen",
     /// Snapshots do not hold the rows that a write-ahead sink has not sent.
     LogLeftOut = "log-left-out",
     /// Snapshots do not hold the transactions that await their commit.

@@ -27,7 +27,8 @@ impl World {
             sources: job.graph().source_tasks(),
         };
         let (name, config) = (job.name().to_owned(), job.config().clone());
-        let recovered = self.store.recovered();
+        let mut recovered = self.store.recovered();
+        self.interposer.recovered(&mut recovered);
         let machine = Coordinator::new(name, plan, config, recovered, self.now);
         self.control.life += 1;
         self.control.machine = Some(Box::new(machine));

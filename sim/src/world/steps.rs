@@ -253,7 +253,10 @@ impl World {
                 resumed = written.as_ref().map(|state| state.checkpoint);
                 let key = StoreKey::Reservation { vertex, subtask };
                 let reserved = self.store.begin_reserving(key, attempt);
-                let positions = reserved.or(plan.initial[id.index()].clone());
+                let mut positions = reserved.or(plan.initial[id.index()].clone());
+                if let Some(positions) = &mut positions {
+                    self.interposer.begun(id, attempt, positions);
+                }
                 written.map_or(TaskStart::Fresh(positions), TaskStart::Restored)
             }
         };

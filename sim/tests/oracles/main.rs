@@ -200,6 +200,7 @@ fn what_is_sent_before_it_is_durable_is_caught() {
 #[test]
 fn productions_that_are_not_kept_are_caught_where_they_are_lost() {
     assert_caught(TRANSACTIONAL, Variant::InFlightLeftOut, "liveness");
+    assert_caught(TRANSACTIONAL, Variant::InFlightLeftOut, "state-delivery");
     assert_caught(TRANSACTIONAL, Variant::ForgottenEarly, "liveness");
 }
 
@@ -257,6 +258,22 @@ fn positions_that_are_left_out_are_caught_by_the_records_that_are_lost() {
 fn positions_of_another_checkpoint_are_caught_by_what_the_state_has_taken_in() {
     assert_caught(COUNTING, Variant::PositionsStale, "state-delivery");
     assert_caught(COUNTING, Variant::PositionsStale, "output-delivery");
+}
+
+#[test]
+fn positions_of_splits_that_have_not_moved_are_part_of_a_snapshot() {
+    assert_caught(COUNTING, Variant::PositionsOfMovedOnly, "recovery");
+}
+
+#[test]
+fn first_positions_that_are_chosen_anew_at_a_restart_are_caught_by_what_is_lost() {
+    assert_caught(COUNTING, Variant::StartPolicyAgain, "state-delivery");
+}
+
+#[test]
+fn a_restart_that_goes_back_behind_a_complete_checkpoint_is_caught() {
+    assert_caught(COUNTING, Variant::NewestCheckpointUnseen, "recovery");
+    assert_caught(COUNTING, Variant::NewestCheckpointUnseen, "output-delivery");
 }
 
 const FROM_IDLE: Case = Case { make: alarms_from_idle, ..ALARMS };
