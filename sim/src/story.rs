@@ -16,12 +16,7 @@ fn words(event: &TraceEvent, graph: &PhysicalGraph) -> String {
             let from = restored.map_or("the start".to_owned(), |checkpoint| checkpoint.to_string());
             format!("attempt {} begins from {from}", attempt.get())
         }
-        TraceEvent::Started { task, restored: Some((checkpoint, digest)), .. } => {
-            format!("{} is restored from {checkpoint}, state {digest:016x}", name(task))
-        }
-        TraceEvent::Started { task, restored: None, .. } => {
-            format!("{} starts with empty state", name(task))
-        }
+        TraceEvent::Started { task, restored, .. } => starts(&name(task), restored),
         TraceEvent::Crashed { task, window, .. } => dies(&name(task), window),
         TraceEvent::CoordinatorCrashed { window } => dies("the coordinator", window),
         TraceEvent::CoordinatorStarted => "a coordinator reads the store".to_owned(),
@@ -62,10 +57,7 @@ fn words(event: &TraceEvent, graph: &PhysicalGraph) -> String {
         TraceEvent::Prepared { transaction, checkpoint } => {
             format!("transaction {transaction} is prepared for {checkpoint}")
         }
-        TraceEvent::Committed { transaction, again, .. } => {
-            let again = if again { " again, which changes nothing" } else { "" };
-            format!("transaction {transaction} is committed{again}")
-        }
+        TraceEvent::Committed { transaction, again, .. } => committed(transaction, again),
         TraceEvent::RolledBack { transaction: id, .. } => {
             format!("transaction {id} is rolled back")
         }
@@ -83,6 +75,20 @@ fn words(event: &TraceEvent, graph: &PhysicalGraph) -> String {
         TraceEvent::Finished => "the job is finished".to_owned(),
         TraceEvent::Failed => "the job has failed".to_owned(),
     }
+}
+
+fn starts(who: &str, restored: Option<(CheckpointId, u64)>) -> String {
+    match restored {
+        Some((checkpoint, digest)) => {
+            format!("{who} is restored from {checkpoint}, state {digest:016x}")
+        }
+        None => format!("{who} starts with empty state"),
+    }
+}
+
+fn committed(transaction: TransactionId, again: bool) -> String {
+    let again = if again { " again, which changes nothing" } else { "" };
+    format!("transaction {transaction} is committed{again}")
 }
 
 fn cuts(who: &str, write: CheckpointId, digest: u64) -> String {
