@@ -136,6 +136,12 @@ impl External {
         self.sink(vertex).openers.insert(subtask, attempt);
     }
 
+    /// Whether no newer attempt has opened a sink subtask.
+    pub fn is_open_to(&self, vertex: VertexId, subtask: SubtaskIndex, attempt: AttemptId) -> bool {
+        let opener = self.sinks[&vertex].openers.get(&subtask);
+        opener.is_none_or(|opener| *opener <= attempt)
+    }
+
     /// Writes rows.
     ///
     /// # Errors

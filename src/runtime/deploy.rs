@@ -4,7 +4,7 @@ use std::sync::mpsc;
 
 use crate::element::Batch;
 use crate::graph::PhysicalGraph;
-use crate::id::{AttemptId, SubtaskIndex, TaskId, VertexId};
+use crate::id::{AttemptId, CheckpointId, SubtaskIndex, TaskId, VertexId};
 use crate::job::{Job, TaskStart};
 use crate::message::TaskError;
 use crate::operator::sink::SinkPlace;
@@ -62,7 +62,8 @@ pub(super) fn reserved(job: &Job, store: &dyn CheckpointStore) -> Result<Vec<Tas
         let states = discover(job)?;
         for (key, task) in wanted.iter().rev() {
             let state = states[task.index()].clone().expect("a source task has positions");
-            reserve(store, *key, state).map_err(|error| (*task, error))?;
+            let value = StoreValue::Reservation(state);
+            put(store, *key, &value).map_err(|error| (*task, error))?;
         }
         return Ok(states.into_iter().map(TaskStart::Fresh).collect());
     }
@@ -84,8 +85,8 @@ pub(super) fn reserved(job: &Job, store: &dyn CheckpointStore) -> Result<Vec<Tas
     Ok(starts)
 }
 
-/// Where every task begins under transactional updates: behind the last of its own writes, or at
-/// the first position if there is none.
+/// Where every task begins under transactional updates: behind the last of its own writes, the first
+/// of which is made here, before anything else is stored.
 pub(super) fn progressed(
     job: &Job,
     store: &dyn CheckpointStore,
@@ -94,25 +95,36 @@ pub(super) fn progressed(
     let listed = store.list().map_err(|error| external(first, error))?;
     let is_progress = |key: &&StoreKey| matches!(key, StoreKey::Progress { .. });
     let begins_anew = recover::begins_anew(job, store).map_err(|error| external(first, error))?;
+    let keys: Vec<(StoreKey, TaskId)> = job.graph().tasks().map(progress_key(job)).collect();
     if begins_anew {
         // Left by a run that was abandoned: its first positions are gone already.
         for key in listed.iter().filter(is_progress) {
             store.remove(*key).map_err(|error| external(first, error))?;
         }
-        return reserved(job, store);
-    }
-    let mut starts = reserved(job, store)?;
-    for task in job.graph().tasks() {
-        let (vertex, subtask) = job.graph().place_of(task);
-        let key = StoreKey::Progress { vertex, subtask };
-        if listed.contains(&key) {
-            let state = read(store, key).and_then(|bytes| {
-                codec::open(Kind::State, &bytes).map_err(|error| damaged(store, key, &error))
-            });
-            starts[task.index()] = TaskStart::Restored(state.map_err(|error| (task, error))?);
+        // Before the first positions: a task whose progress is missing later has lost it.
+        for ((key, task), start) in keys.iter().zip(fresh(job)?) {
+            let begun = job.task(*task, AttemptId::default(), start);
+            let mut begun =
+                begun.map_err(|error| (*task, TaskError::Restore(error.to_string())))?;
+            let snapshot = Box::new(begun.capture(CheckpointId::default()));
+            put(store, *key, &StoreValue::Progress(snapshot)).map_err(|error| (*task, error))?;
         }
     }
-    Ok(starts)
+    reserved(job, store)?;
+    let start = |(key, task): &(StoreKey, TaskId)| {
+        let state = read(store, *key).and_then(|bytes| {
+            codec::open(Kind::State, &bytes).map_err(|error| damaged(store, *key, &error))
+        });
+        state.map(TaskStart::Restored).map_err(|error| (*task, error))
+    };
+    keys.iter().map(start).collect()
+}
+
+fn progress_key(job: &Job) -> impl Fn(TaskId) -> (StoreKey, TaskId) {
+    |task| {
+        let (vertex, subtask) = job.graph().place_of(task);
+        (StoreKey::Progress { vertex, subtask }, task)
+    }
 }
 
 /// The worker of every task: subtask i of every vertex is hosted by worker i modulo their number,
@@ -207,12 +219,8 @@ pub(super) fn reservation_keys(graph: &PhysicalGraph) -> Vec<(StoreKey, TaskId)>
     graph.source_tasks().into_iter().map(key_of).collect()
 }
 
-fn reserve(
-    store: &dyn CheckpointStore,
-    key: StoreKey,
-    state: SourceState,
-) -> Result<(), TaskError> {
-    match writer::put(store, key, &StoreValue::Reservation(state)) {
+fn put(store: &dyn CheckpointStore, key: StoreKey, value: &StoreValue) -> Result<(), TaskError> {
+    match writer::put(store, key, value) {
         StoreOutcome::Stored(_) => Ok(()),
         StoreOutcome::Failed(text) | StoreOutcome::Unknown(text) => Err(TaskError::External(text)),
     }

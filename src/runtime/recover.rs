@@ -32,6 +32,12 @@ pub(super) fn find(
     let found = |checkpoints| Recovered { checkpoints, attempt };
     match resume {
         Resume::Latest => {
+            // Without checkpoints only its number keeps an attempt from taking the place of an
+            // earlier one, and it is stored before anything else.
+            let goes_on = !job.config().mechanism.takes_checkpoints() && !begins_anew(job, store)?;
+            if goes_on && attempt.is_none() {
+                return Err(damaged(store, StoreKey::Attempt, "it is missing"));
+            }
             let checkpoints = stored_checkpoints(store)?
                 .into_iter()
                 .map(|checkpoint| read_metadata(job, store, checkpoint))

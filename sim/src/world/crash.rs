@@ -62,7 +62,7 @@ impl World {
                 tasks.retain(|task| self.worker_of(*task) == worker);
                 for task in tasks {
                     self.crash_task(task, attempt, cut.filter(|_| task == id));
-                    self.lose_rows(task);
+                    self.lose_rows(task, attempt);
                 }
             }
             Scope::Coordinator => unreachable!("coordinators die between their own outputs"),
@@ -93,10 +93,13 @@ impl World {
         self.queue.schedule(self.now + delay, Event::Report(noticed));
     }
 
-    /// A dead worker takes with it some of what its sinks wrote since their last flush.
-    fn lose_rows(&mut self, id: TaskId) {
+    /// A dead worker takes with it some of what its sinks wrote since their last flush, unless a
+    /// newer attempt writes there by now, on a worker of its own.
+    fn lose_rows(&mut self, id: TaskId, attempt: AttemptId) {
         let (vertex, subtask) = self.plan.job.graph().place_of(id);
-        if self.plan.job.sink(vertex).is_none() {
+        if self.plan.job.sink(vertex).is_none()
+            || !self.external.is_open_to(vertex, subtask, attempt)
+        {
             return;
         }
         self.external.forget_worker(vertex, subtask);

@@ -256,6 +256,28 @@ fn a_run_whose_checkpoints_are_gone_does_not_begin_anew_over_its_output() {
 }
 
 #[test]
+fn transactional_updates_go_on_from_all_that_was_written_or_not_at_all() {
+    let folder = Folder::new("transactional");
+    let input = folder.file("in.txt", words(20));
+    for (lost, wanted) in [
+        ("attempt", "attempt: it is missing"),
+        ("progress-v0-1", "progress-v0-1: it is missing"),
+        ("progress-v1-0", "progress-v1-0: it is missing"),
+        ("reserved-v0-0", "is gone"),
+    ] {
+        let output = folder.path(lost);
+        let run = ["run", "wordcount", "--input", &input, "--output", &output];
+        let run = with(&run, &["--mechanism", "transactional"]);
+        cofferdam(&run).exits(0);
+        let before = lines_below(&output);
+        cofferdam(&run).exits(0);
+        fs::remove_file(Path::new(&output).join(".checkpoints").join(lost)).unwrap();
+        cofferdam(&run).refuses(&[wanted, "--output"]);
+        assert_eq!(lines_below(&output), before, "{lost}");
+    }
+}
+
+#[test]
 fn a_plain_run_that_was_killed_before_its_first_checkpoint_begins_anew() {
     let folder = Folder::new("early");
     let (input, output) = (folder.file("in.txt", words(100)), folder.path("out"));
