@@ -85,8 +85,8 @@ pub(super) fn reserved(job: &Job, store: &dyn CheckpointStore) -> Result<Vec<Tas
     Ok(starts)
 }
 
-/// Where every task begins under transactional updates: behind the last of its own writes, the first
-/// of which is made here, before anything else is stored.
+/// Where every task begins under transactional updates: behind the last of its own writes, the
+/// first of which is made here, before anything else is stored.
 pub(super) fn progressed(
     job: &Job,
     store: &dyn CheckpointStore,
