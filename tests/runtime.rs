@@ -5,6 +5,7 @@
 mod support;
 
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -23,7 +24,7 @@ use support::{FailingStore, count_words, lines_in, often, write_count, write_tex
 
 /// Counts words of a text into files, exactly once. `trip` is called for each word.
 fn word_count(
-    folder: &std::path::Path,
+    folder: &Path,
     parallelism: usize,
     config: JobConfig,
     trip: impl Fn() + Clone + Send + 'static,
@@ -45,11 +46,11 @@ fn word_count(
     builder.build(config).unwrap()
 }
 
-fn options(folder: &std::path::Path) -> RunOptions {
+fn options(folder: &Path) -> RunOptions {
     RunOptions { workers: 2, ..RunOptions::new(FileStore::open(folder.join("store")).unwrap()) }
 }
 
-fn run_in(folder: &std::path::Path, job: &Job) -> Result<RunReport, RunError> {
+fn run_in(folder: &Path, job: &Job) -> Result<RunReport, RunError> {
     run(job, options(folder))
 }
 
@@ -332,7 +333,7 @@ fn a_source_that_can_not_be_read_for_once_is_read_again() {
 
 fn without_checkpoints(
     mechanism: Mechanism,
-    folder: &std::path::Path,
+    folder: &Path,
     parallelism: usize,
     trip: Option<u64>,
 ) -> Job {
@@ -398,6 +399,15 @@ fn without_checkpoints_a_restart_reads_nothing_twice() {
     assert!(error.contains("another parallelism"), "{error}");
 }
 
+fn assert_all_are_there_and_nothing_is_left_to_do(folder: &Path, job: &Job) {
+    let numbers = lines_in(&folder.join("out"));
+    let distinct: std::collections::BTreeSet<_> = numbers.iter().collect();
+    assert_eq!(distinct.len(), 10_000, "a record was lost");
+    let again = run_in(folder, job).unwrap();
+    assert_eq!(again.records_in, 0, "the end is recorded");
+    assert_eq!(lines_in(&folder.join("out")), numbers);
+}
+
 #[test]
 fn rule_082_acknowledged_records_are_all_there_after_a_restart_and_the_end_is_recorded() {
     let folder = tempfile::tempdir().unwrap();
@@ -405,12 +415,7 @@ fn rule_082_acknowledged_records_are_all_there_after_a_restart_and_the_end_is_re
     let report = run_in(folder.path(), &job).unwrap();
     assert_eq!((report.restarts, report.checkpoints.count), (1, 0));
     assert!(report.records_in < 14_000, "it goes on from what was acknowledged");
-    let numbers = lines_in(&folder.path().join("out"));
-    let distinct: std::collections::BTreeSet<_> = numbers.iter().collect();
-    assert_eq!(distinct.len(), 10_000, "a record was lost");
-    let again = run_in(folder.path(), &job).unwrap();
-    assert_eq!(again.records_in, 0, "the end is recorded");
-    assert_eq!(lines_in(&folder.path().join("out")), numbers);
+    assert_all_are_there_and_nothing_is_left_to_do(folder.path(), &job);
 }
 
 #[test]
@@ -420,12 +425,7 @@ fn full_replay_begins_at_the_start_after_a_failure_and_the_end_is_recorded() {
     let report = run_in(folder.path(), &job).unwrap();
     assert_eq!((report.restarts, report.checkpoints.count), (1, 1));
     assert!(report.records_in > 13_000, "all is read again: {}", report.records_in);
-    let numbers = lines_in(&folder.path().join("out"));
-    let distinct: std::collections::BTreeSet<_> = numbers.iter().collect();
-    assert_eq!(distinct.len(), 10_000, "a record was lost");
-    let again = run_in(folder.path(), &job).unwrap();
-    assert_eq!(again.records_in, 0, "the end is recorded");
-    assert_eq!(lines_in(&folder.path().join("out")), numbers);
+    assert_all_are_there_and_nothing_is_left_to_do(folder.path(), &job);
 }
 
 #[test]

@@ -60,11 +60,7 @@ pub(super) fn reserved(job: &Job, store: &dyn CheckpointStore) -> Result<Vec<Tas
     let listed = store.list().map_err(|error| external(TaskId::new(0), error))?;
     if !listed.contains(first) {
         let states = discover(job)?;
-        for (key, task) in wanted.iter().rev() {
-            let state = states[task.index()].clone().expect("a source task has positions");
-            let value = StoreValue::Reservation(state);
-            put(store, *key, &value).map_err(|error| (*task, error))?;
-        }
+        store_first_positions(job, store, &states)?;
         return Ok(states.into_iter().map(TaskStart::Fresh).collect());
     }
     let stored = listed.iter().filter(|key| matches!(key, StoreKey::Reservation { .. }));
@@ -85,6 +81,18 @@ pub(super) fn reserved(job: &Job, store: &dyn CheckpointStore) -> Result<Vec<Tas
     Ok(starts)
 }
 
+/// Stores the first positions, those of the first source task last.
+fn store_first_positions(
+    job: &Job,
+    store: &dyn CheckpointStore,
+    states: &[Option<SourceState>],
+) -> Result<(), Refusal> {
+    reservation_keys(job.graph()).into_iter().rev().try_for_each(|(key, task)| {
+        let state = states[task.index()].clone().expect("a source task has positions");
+        put(store, key, &StoreValue::Reservation(state)).map_err(|error| (task, error))
+    })
+}
+
 /// Where every task begins under transactional updates: behind the last of its own writes, the
 /// first of which is made here, before anything else is stored.
 pub(super) fn progressed(
@@ -102,15 +110,19 @@ pub(super) fn progressed(
             store.remove(*key).map_err(|error| external(first, error))?;
         }
         // Before the first positions: a task whose progress is missing later has lost it.
-        for ((key, task), start) in keys.iter().zip(fresh(job)?) {
+        let states = discover(job)?;
+        for ((key, task), state) in keys.iter().zip(&states) {
+            let start = TaskStart::Fresh(state.clone());
             let begun = job.task(*task, AttemptId::default(), start);
             let mut begun =
                 begun.map_err(|error| (*task, TaskError::Restore(error.to_string())))?;
             let snapshot = Box::new(begun.capture(CheckpointId::default()));
             put(store, *key, &StoreValue::Progress(snapshot)).map_err(|error| (*task, error))?;
         }
+        store_first_positions(job, store, &states)?;
+    } else {
+        reserved(job, store)?;
     }
-    reserved(job, store)?;
     let start = |(key, task): &(StoreKey, TaskId)| {
         let state = read(store, *key).and_then(|bytes| {
             codec::open(Kind::State, &bytes).map_err(|error| damaged(store, *key, &error))
