@@ -181,14 +181,16 @@ impl Campaign<'_> {
 
     /// Runs one seed, some of them twice; whether to the end.
     fn run_seed(&self, row: &Row<'_>, seed: u64, tally: &mut Tally) -> Result<bool, JobError> {
-        let finish = || -> Result<Option<Report>, JobError> {
-            let mut run = Run::new(row.source, &row.mode, seed, None, false)?;
-            Ok(run.finish_unless(self.conduct.is_given_up))
-        };
-        let Some(report) = finish()? else { return Ok(false) };
+        let run = || Run::new(row.source, &row.mode, seed, None, false);
+        let mut first = run()?;
+        let report = first.finish_unless(self.conduct.is_given_up);
+        let Some(report) = report else { return Ok(false) };
         if seed.is_multiple_of(RERUN_EVERY) {
-            let Some(again) = finish()? else { return Ok(false) };
-            if again.trace_hash != report.trace_hash {
+            let mut again = run()?;
+            if !again.world_mut().run_unless(self.conduct.is_given_up) {
+                return Ok(false);
+            }
+            if again.world().trace_hash() != first.world().trace_hash() {
                 tally.not_deterministic.insert(seed);
             }
         }

@@ -327,7 +327,7 @@ fn look(world: &World, job: &Job) -> (Outcome, BTreeMap<RecordId, Effects>) {
             if let Some(key) = &row.key {
                 of_uid(&mut outcome.tables, &uid).insert(key.to_vec(), bytes.clone());
             }
-            of_uid(&mut outcome.outputs, &uid).push(bytes);
+            of_uid(&mut outcome.outputs, &uid).push(&bytes);
         }
     }
     (outcome, effects)

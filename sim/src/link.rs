@@ -141,7 +141,7 @@ impl Link {
             let (_, sequence, barrier) = self.ahead.pop_front()?;
             return Some(Notice::Ahead { sequence, barrier });
         }
-        let (arrival, sequence, barrier) = self.unannounced().filter(|_| announces)?;
+        let (arrival, sequence, barrier) = self.unannounced(announces)?;
         if arrival > now {
             return None;
         }
@@ -152,11 +152,15 @@ impl Link {
     /// When the next barrier comes that is not to wait for its turn, or is to be announced.
     pub fn next_notice_arrival(&self, announces: bool) -> Option<Instant> {
         let ahead = self.ahead.front().map(|(arrival, ..)| *arrival);
-        let waiting = self.unannounced().filter(|_| announces).map(|(arrival, ..)| arrival);
+        let waiting = self.unannounced(announces).map(|(arrival, ..)| arrival);
         ahead.into_iter().chain(waiting).min()
     }
 
-    fn unannounced(&self) -> Option<(Instant, u64, Barrier)> {
+    /// The next barrier that the receiver has not heard of, if it is to hear of any.
+    fn unannounced(&self, announces: bool) -> Option<(Instant, u64, Barrier)> {
+        if !announces {
+            return None;
+        }
         let later = self.queue.iter().filter(|next| next.sequence >= self.announced);
         let mut barriers = later.filter_map(|next| {
             let barrier = next.element.barrier()?;

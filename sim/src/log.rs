@@ -30,7 +30,9 @@ impl<T: Clone> Log<T> {
     pub fn push(&mut self, item: T) {
         self.tail.push(item);
         if self.tail.len() == CHUNK {
-            self.chunks.push(Rc::new(std::mem::take(&mut self.tail)));
+            // What has filled one chunk is likely to fill another.
+            let full = std::mem::replace(&mut self.tail, Vec::with_capacity(CHUNK));
+            self.chunks.push(Rc::new(full));
         }
     }
 

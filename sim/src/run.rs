@@ -121,12 +121,6 @@ pub struct Report {
     pub claim: Claim,
     /// How many events it had.
     pub events: u64,
-    /// A hash over everything that happened, in order.
-    pub trace_hash: u64,
-    /// A hash over the final state, in no order.
-    pub state_hash: u64,
-    /// A hash over the visible rows, in no order.
-    pub output_hash: u64,
     /// What the judges say.
     pub judgement: Judgement,
     /// How it ended, if it has.
@@ -225,11 +219,8 @@ impl Run {
 
     /// What has come of it so far; nothing is judged before the end.
     pub fn pause(&self) -> Report {
-        let last = self.last_incarnation();
-        let state = State::of(&self.world, &self.case, self.claim, &last);
         let diverged = self.world.decider().diverged_so_far();
-        let judgement = Judgement::pending(self.claim.output);
-        Report { diverged, ..self.report_with(&state, judgement) }
+        Report { diverged, ..self.report_with(Judgement::pending(self.claim.output)) }
     }
 
     /// As [`Run::finish`], unless `is_given_up` says so between two events: then there is nothing
@@ -241,11 +232,10 @@ impl Run {
     fn report(&self) -> Report {
         let last = self.last_incarnation();
         let state = State::of(&self.world, &self.case, self.claim, &last);
-        let judgement = self.judge(&state, &last);
-        self.report_with(&state, judgement)
+        self.report_with(self.judge(&state, &last))
     }
 
-    fn report_with(&self, state: &State, judgement: Judgement) -> Report {
+    fn report_with(&self, judgement: Judgement) -> Report {
         let world = &self.world;
         let mut windows = BTreeMap::new();
         let mut disturbances = BTreeMap::new();
@@ -264,9 +254,6 @@ impl Run {
             seen_again: self.sinks().map(|vertex| world.external().seen_again(vertex)).sum(),
             claim: self.claim,
             events: world.events(),
-            trace_hash: world.trace_hash(),
-            state_hash: state.hash(),
-            output_hash: self.output_hash(),
             judgement,
             ending: world.ending().cloned(),
             windows,
@@ -276,7 +263,10 @@ impl Run {
     }
 
     fn last_incarnation(&self) -> Vec<Applied> {
-        self.world.tasks().flat_map(|(_, applied)| applied.iter()).copied().collect()
+        let count = self.world.tasks().map(|(_, applied)| applied.len()).sum();
+        let mut last = Vec::with_capacity(count);
+        last.extend(self.world.tasks().flat_map(|(_, applied)| applied.iter()).copied());
+        last
     }
 
     fn judge(&self, state: &State, last: &[Applied]) -> Judgement {
@@ -286,7 +276,9 @@ impl Run {
             .incarnations()
             .iter()
             .map(|(attempt, tasks)| {
-                (*attempt, tasks.iter().flat_map(Log::iter).map(fact).collect())
+                let mut facts = Vec::with_capacity(tasks.iter().map(Log::len).sum());
+                facts.extend(tasks.iter().flat_map(Log::iter).map(fact));
+                (*attempt, facts)
             })
             .collect();
         incarnations.push((world.attempt(), last.iter().map(fact).collect()));
@@ -301,7 +293,8 @@ impl Run {
                 TraceEvent::Sent { .. } | TraceEvent::Received { .. } | TraceEvent::Emitted { .. }
             )
         };
-        let control: Vec<Traced> = trace.iter().filter(is_control).copied().collect();
+        let mut control = Vec::with_capacity(trace.len());
+        control.extend(trace.iter().filter(is_control).copied());
         let failure = match world.ending() {
             Some(Ending::Failed(error)) => Some(error.to_string()),
             Some(Ending::Finished | Ending::Stuck) | None => None,
@@ -356,7 +349,20 @@ impl Run {
         job.graph().vertex_ids().filter(|vertex| job.sink(*vertex).is_some())
     }
 
-    fn output_hash(&self) -> u64 {
+    /// A hash over the state, in no order.
+    pub fn state_hash(&self) -> u64 {
+        let cells = cells_of(&self.world);
+        let hashes = cells.iter().flat_map(|(uid, of_operator)| {
+            let uid = hash_bytes(0, uid.as_bytes());
+            of_operator
+                .iter()
+                .map(move |(key, value)| mix(hash_bytes(uid, key), hash_bytes(1, value)))
+        });
+        hashes.fold(0, u64::wrapping_add)
+    }
+
+    /// A hash over the visible rows, in no order.
+    pub fn output_hash(&self) -> u64 {
         let rows = self.sinks().flat_map(|vertex| {
             let rows = self.world.external().visible(vertex);
             rows.map(move |row| hash_bytes(u64::from(vertex.get()), &row.bytes))
@@ -377,14 +383,7 @@ struct State {
 
 impl State {
     fn of(world: &World, case: &Case, claim: Claim, last: &[Applied]) -> Self {
-        let mut cells = Cells::new();
-        for (task, _) in world.tasks() {
-            for (uid, of_operator) in task.stage().cells() {
-                if !of_operator.is_empty() {
-                    of_uid(&mut cells, &uid).extend(of_operator);
-                }
-            }
-        }
+        let cells = cells_of(world);
         let of_applied = match claim.state {
             Level::ExactlyOnce => None,
             Level::None | Level::AtMostOnce | Level::AtLeastOnce => {
@@ -405,16 +404,19 @@ impl State {
     fn rows(&self, uid: &str) -> &Rows {
         self.of_order.as_ref().unwrap_or(&self.expected.outputs).get(uid).unwrap_or(&NO_ROWS)
     }
+}
 
-    fn hash(&self) -> u64 {
-        let cells = self.cells.iter().flat_map(|(uid, of_operator)| {
-            let uid = hash_bytes(0, uid.as_bytes());
-            of_operator
-                .iter()
-                .map(move |(key, value)| mix(hash_bytes(uid, key), hash_bytes(1, value)))
-        });
-        cells.fold(0, u64::wrapping_add)
+/// The cells of all tasks that are alive.
+fn cells_of(world: &World) -> Cells {
+    let mut cells = Cells::new();
+    for (task, _) in world.tasks() {
+        for (uid, of_operator) in task.stage().cells() {
+            if !of_operator.is_empty() {
+                of_uid(&mut cells, &uid).extend(of_operator);
+            }
+        }
     }
+    cells
 }
 
 /// As [`Facts::records`].
@@ -459,7 +461,7 @@ fn visible_rows(world: &World, job: &Job) -> ByUid<Rows> {
     for vertex in job.graph().vertex_ids() {
         let Some((uid, _)) = job.sink(vertex) else { continue };
         for row in world.external().visible(vertex) {
-            of_uid::<Rows>(&mut rows, uid).push(row.bytes.to_vec());
+            of_uid::<Rows>(&mut rows, uid).push(&row.bytes);
         }
     }
     rows
@@ -476,9 +478,9 @@ struct Shown<'a> {
     uid: &'a str,
     contract: SinkContract,
     rows: Vec<RowFact<'a>>,
-    expected: &'a [Vec<u8>],
+    expected: Vec<&'a [u8]>,
     expected_table: &'a Table,
-    expected_of_attempt: BTreeMap<AttemptId, &'a [Vec<u8>]>,
+    expected_of_attempt: BTreeMap<AttemptId, Vec<&'a [u8]>>,
 }
 
 impl<'a> Sinks<'a> {
@@ -498,12 +500,12 @@ impl<'a> Sinks<'a> {
                 key: row.key.as_deref(),
             });
             let expected_of_attempt = of_attempts.iter().map(|(attempt, outcome)| {
-                (*attempt, outcome.outputs.get(&**uid).unwrap_or(&NO_ROWS).as_slice())
+                (*attempt, outcome.outputs.get(&**uid).unwrap_or(&NO_ROWS).iter().collect())
             });
             Shown {
                 contract: sink.contract(),
                 rows: rows.collect(),
-                expected: state.rows(uid).as_slice(),
+                expected: state.rows(uid).iter().collect(),
                 expected_table: state.expected.tables.get(&**uid).unwrap_or(&NO_TABLE),
                 expected_of_attempt: expected_of_attempt.collect(),
                 uid,
@@ -517,7 +519,7 @@ impl<'a> Sinks<'a> {
             uid: shown.uid,
             contract: shown.contract,
             rows: &shown.rows,
-            expected: shown.expected,
+            expected: &shown.expected,
             expected_table: shown.expected_table,
             expected_of_attempt: &shown.expected_of_attempt,
         });

@@ -101,7 +101,7 @@ impl Drive {
                     let (uid, _) = self.case.job.sink(vertex).unwrap();
                     let rows = self.outputs.entry(uid.to_string()).or_default();
                     for position in 0..records.len() {
-                        rows.push(records.encode_record(position));
+                        rows.push(&records.encode_record(position));
                     }
                 }
                 TaskOutput::Report(_) => {}
@@ -214,7 +214,7 @@ fn effects_add_up_to_the_rows_of_a_run() {
 }
 
 fn row_count(outcome: &Outcome) -> usize {
-    outcome.outputs.values().map(|rows| rows.as_slice().len()).sum()
+    outcome.outputs.values().map(|rows| rows.iter().count()).sum()
 }
 
 /// Every record of every source.

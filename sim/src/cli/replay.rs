@@ -119,6 +119,7 @@ struct Plan {
 #[derive(Clone, Copy)]
 struct Replayed<'a> {
     plan: &'a Plan,
+    run: &'a Run,
     report: &'a Report,
     /// The decisions that did not apply.
     diverged: &'a [String],
@@ -142,8 +143,9 @@ pub(crate) fn replay(args: &ReplayArgs, console: &Console) -> Result<Exit, Failu
         print_trace(&run, console);
     }
     let diverged = diverged(&plan, &run, &report.diverged);
-    let replayed = Replayed { plan: &plan, report: &report, diverged: &diverged, is_paused };
-    replayed.tell(&run, console);
+    let replayed =
+        Replayed { plan: &plan, run: &run, report: &report, diverged: &diverged, is_paused };
+    replayed.tell(console);
     replayed.conclude(args, console)
 }
 
@@ -164,7 +166,7 @@ pub(crate) fn scenario_of(
     seed: u64,
 ) -> Result<Scenario, Failure> {
     let mut run = Run::new(&job, mode, seed, None, true)?;
-    let report = run.finish();
+    run.world_mut().run();
     let mut scenario = Scenario {
         version: VERSION,
         job: job.name().to_owned(),
@@ -174,7 +176,7 @@ pub(crate) fn scenario_of(
         state: Some(mode.state).filter(|home| home.is_external()),
         seed: Seed(seed),
         build: Some(build()),
-        trace_hash: Some(hash_text(report.trace_hash)),
+        trace_hash: Some(hash_text(run.world().trace_hash())),
         claim: mode.claim.map(|claim| ClaimText { state: claim.state, output: claim.output }),
         parameters: mode.parameters.changed(job),
         lines: mode.lines.as_ref().map(|lines| lines.to_vec()),
@@ -293,8 +295,8 @@ const fn anomaly_word(anomaly: Anomaly) -> &'static str {
 }
 
 impl Replayed<'_> {
-    fn tell(&self, run: &Run, console: &Console) {
-        let Self { plan, report, diverged, is_paused } = *self;
+    fn tell(&self, console: &Console) {
+        let Self { plan, run, report, diverged, is_paused } = *self;
         let judgement = &report.judgement;
         let violation = violation(run, report);
         if console.is_json() {
@@ -304,9 +306,9 @@ impl Replayed<'_> {
                 mode: mode_of(&plan.mode),
                 seed: plan.seed,
                 events: report.events,
-                trace_hash: hash_text(report.trace_hash),
-                state_hash: hash_text(report.state_hash),
-                output_hash: hash_text(report.output_hash),
+                trace_hash: hash_text(run.world().trace_hash()),
+                state_hash: hash_text(run.state_hash()),
+                output_hash: hash_text(run.output_hash()),
                 state_verdict: judgement.state.to_string(),
                 output_verdict: judgement.output.map(|verdict| verdict.to_string()),
                 state_level: judgement.state_level,
@@ -325,7 +327,7 @@ impl Replayed<'_> {
             self.tell_verdicts(violation, console);
         }
         tell_diverged(diverged, console);
-        let hash = hash_text(report.trace_hash);
+        let hash = hash_text(run.world().trace_hash());
         console.say(format!("\n{} events, trace {hash}", report.events));
     }
 
@@ -362,7 +364,7 @@ impl Replayed<'_> {
 
     /// The exit code, and what it is for.
     fn conclude(&self, args: &ReplayArgs, console: &Console) -> Result<Exit, Failure> {
-        let Self { plan, report, diverged, is_paused } = *self;
+        let Self { plan, run, report, diverged, is_paused } = *self;
         if let Some(first) = diverged.first() {
             console.note(format!("a decision no longer applies: {first}"));
         }
@@ -370,7 +372,7 @@ impl Replayed<'_> {
         if let Some((of_build, of_hash)) = &plan.written {
             let same_build = of_build.as_ref() == Some(&build());
             let same_trace =
-                of_hash.as_ref().is_none_or(|hash| *hash == hash_text(report.trace_hash));
+                of_hash.as_ref().is_none_or(|hash| *hash == hash_text(run.world().trace_hash()));
             if !same_build {
                 let writer = of_build.as_deref().unwrap_or("an unknown build");
                 console.note(format!("the scenario was written by {writer}, this is {}", build()));

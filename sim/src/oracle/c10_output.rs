@@ -52,11 +52,10 @@ fn by_provenance(facts: &Facts<'_>, claim: Level) -> Vec<Finding> {
             | SinkContract::WriteAhead
             | SinkContract::Discard => &mut effects,
         };
-        into.extend(
-            sink.rows
-                .iter()
-                .filter_map(|row| Some((row.origin.record?, [row.origin.path, place as u64]))),
-        );
+        into.reserve(sink.rows.len());
+        into.extend(sink.rows.iter().filter_map(|row| {
+            Some(Effect::new(row.origin.record?, [row.origin.path, place as u64]))
+        }));
     }
     upserts.sort_unstable();
     upserts.dedup();
@@ -98,7 +97,7 @@ fn shows_only_fired_rows(facts: &Facts<'_>, sink: &SinkFacts<'_>) -> bool {
 fn by_value(facts: &Facts<'_>, sink: &SinkFacts<'_>, claim: Level) -> Vec<Finding> {
     let values_are_due = [facts.state_claim, claim].contains(&Level::ExactlyOnce);
     let visible = count_rows(sink.rows.iter().map(|row| row.bytes));
-    let due = count_rows(sink.expected.iter().map(Vec::as_slice));
+    let due = count_rows(sink.expected.iter().copied());
     let mut findings = Vec::new();
     if values_are_due {
         for (row, often) in &visible {
@@ -129,11 +128,11 @@ fn unexplained(sink: &SinkFacts<'_>, claim: Level) -> Vec<Finding> {
     }
     let mut findings = Vec::new();
     for (attempt, rows) in of_attempts {
-        let due = sink.expected_of_attempt.get(&attempt).copied().unwrap_or_default();
+        let due = sink.expected_of_attempt.get(&attempt).map_or(&[][..], Vec::as_slice);
         if are_among(&rows, due) {
             continue;
         }
-        let due = count_rows(due.iter().map(Vec::as_slice));
+        let due = count_rows(due.iter().copied());
         for (row, often) in count_rows(rows.into_iter()) {
             let expected = due.get(row).copied().unwrap_or_default();
             if often > expected {
@@ -177,13 +176,13 @@ mod tests {
         contract: SinkContract,
         of_record: u32,
         rows: &[RowFact<'_>],
-        of_attempt: &BTreeMap<AttemptId, &[Vec<u8>]>,
+        of_attempt: &BTreeMap<AttemptId, Vec<&[u8]>>,
     ) -> Vec<(Anomaly, Option<RecordId>)> {
         let sinks = [SinkFacts {
             uid: "out",
             contract,
             rows,
-            expected: &[b"a".to_vec()],
+            expected: &[b"a"],
             expected_table: &BTreeMap::new(),
             expected_of_attempt: of_attempt,
         }];
@@ -225,12 +224,12 @@ mod tests {
 
     #[test]
     fn at_most_once_a_row_needs_what_its_own_attempt_has_taken_in() {
-        let (with, without) = ([b"a".to_vec()], []);
+        let (with, without): (Vec<&[u8]>, Vec<&[u8]>) = (vec![b"a"], Vec::new());
         let of_attempt = |rows| BTreeMap::from([(att(1), rows)]);
         let rows = [row(None, 7, b"a")];
-        assert_eq!(found(SinkContract::Plain, 0, &rows, &of_attempt(&with[..])), []);
+        assert_eq!(found(SinkContract::Plain, 0, &rows, &of_attempt(with)), []);
         let unexplained = [(Anomaly::Unexpected, None)];
-        assert_eq!(found(SinkContract::Plain, 0, &rows, &of_attempt(&without[..])), unexplained);
+        assert_eq!(found(SinkContract::Plain, 0, &rows, &of_attempt(without)), unexplained);
     }
 
     #[test]
@@ -239,7 +238,7 @@ mod tests {
             uid: "out",
             contract: SinkContract::Plain,
             rows: &[],
-            expected: &[b"a".to_vec()],
+            expected: &[b"a"],
             expected_table: &BTreeMap::new(),
             expected_of_attempt: &BTreeMap::new(),
         }];

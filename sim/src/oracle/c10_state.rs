@@ -48,7 +48,7 @@ fn judge(facts: &Facts<'_>) -> Vec<Finding> {
 }
 
 fn effect(applied: &AppliedFact) -> Option<Effect> {
-    Some((applied.origin.record?, [applied.origin.path, applied.cell]))
+    Some(Effect::new(applied.origin.record?, [applied.origin.path, applied.cell]))
 }
 
 fn finding(facts: &Facts<'_>, anomaly: Anomaly, record: RecordId, text: String) -> Finding {

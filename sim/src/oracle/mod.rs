@@ -143,12 +143,12 @@ pub struct SinkFacts<'a> {
     /// Every visible row, in the order of becoming visible within a subtask.
     pub rows: &'a [RowFact<'a>],
     /// Every row that the reference has, for the whole input, in no order.
-    pub expected: &'a [Vec<u8>],
+    pub expected: &'a [&'a [u8]],
     /// The reference's last row of each key, for the whole input.
     pub expected_table: &'a Table,
     /// Every row that the reference has for just what one attempt has taken in, by attempt;
     /// only for at-most-once, and empty if the reference can not say.
-    pub expected_of_attempt: &'a BTreeMap<AttemptId, &'a [Vec<u8>]>,
+    pub expected_of_attempt: &'a BTreeMap<AttemptId, Vec<&'a [u8]>>,
 }
 
 /// A visible row.

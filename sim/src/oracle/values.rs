@@ -76,7 +76,7 @@ fn differing_rows(sink: &SinkFacts<'_>) -> Vec<String> {
         return Vec::new();
     }
     let visible = count_rows(sink.rows.iter().map(|row| row.bytes));
-    let expected = count_rows(sink.expected.iter().map(Vec::as_slice));
+    let expected = count_rows(sink.expected.iter().copied());
     differences(&visible, &expected, |row, found, expected| {
         let (found, expected) = (found.unwrap_or(&0), expected.unwrap_or(&0));
         let row = readable(row);
@@ -177,7 +177,7 @@ mod tests {
                 uid: "out",
                 contract,
                 rows: &rows,
-                expected: &[b"a".to_vec(), b"b".to_vec()],
+                expected: &[b"a", b"b"],
                 expected_table: &BTreeMap::from([(b"k".to_vec(), b"b".to_vec())]),
                 expected_of_attempt: &BTreeMap::new(),
             }];

@@ -42,29 +42,47 @@ pub type Table = BTreeMap<Vec<u8>, Vec<u8>>;
 /// Encoded rows, each as often as there is one; equal in whatever order they are. Nothing is
 /// counted or sorted before somebody asks, since that costs more than to make them.
 #[derive(Clone, Debug, Default)]
-pub struct Rows(Vec<Vec<u8>>);
+pub struct Rows {
+    /// All of them, one behind the other.
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
 
 impl Rows {
     /// No row.
     pub const fn new() -> Self {
-        Self(Vec::new())
+        Self { bytes: Vec::new(), ends: Vec::new() }
+    }
+
+    /// Room for so many rows.
+    pub fn with_capacity(rows: usize) -> Self {
+        let bytes = Vec::with_capacity(rows * ROW_BYTES);
+        Self { bytes, ends: Vec::with_capacity(rows) }
     }
 
     /// Adds a row.
-    pub fn push(&mut self, row: Vec<u8>) {
-        self.0.push(row);
+    pub fn push(&mut self, row: &[u8]) {
+        self.bytes.extend_from_slice(row);
+        self.ends.push(self.bytes.len());
+    }
+
+    /// Adds a row that is yet to be encoded.
+    pub fn encode<R: Serialize>(&mut self, row: &R) {
+        codec::encode_into(row, &mut self.bytes);
+        self.ends.push(self.bytes.len());
     }
 
     /// The rows.
-    pub fn as_slice(&self) -> &[Vec<u8>] {
-        &self.0
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, end)| &self.bytes[start..*end])
     }
 
     /// How often there is each row.
     pub fn counts(&self) -> BTreeMap<&[u8], u64> {
         let mut counts = BTreeMap::new();
-        for row in &self.0 {
-            *counts.entry(row.as_slice()).or_default() += 1;
+        for row in self.iter() {
+            *counts.entry(row).or_default() += 1;
         }
         counts
     }
@@ -115,10 +133,13 @@ impl Outcome {
     /// Notes one emitted row, and that it is now the row of the encoded `key` in the table.
     pub(crate) fn row<R: Serialize>(&mut self, uid: &str, key: Vec<u8>, row: &R) {
         let row = codec::encode(row);
-        of_uid(&mut self.tables, uid).insert(key, row.clone());
-        of_uid(&mut self.outputs, uid).push(row);
+        of_uid(&mut self.outputs, uid).push(&row);
+        of_uid(&mut self.tables, uid).insert(key, row);
     }
 }
+
+/// More than most rows have.
+const ROW_BYTES: usize = 16;
 
 /// What there is of an operator or sink, which begins with nothing.
 pub(crate) fn of_uid<'a, T: Default>(all: &'a mut ByUid<T>, uid: &str) -> &'a mut T {

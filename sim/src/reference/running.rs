@@ -22,8 +22,10 @@ pub(crate) enum Emits {
 pub(crate) struct RunningReference<K, G, V, R> {
     /// The different keys, each with its encoding.
     keys: Vec<(K, Vec<u8>)>,
-    /// For each record the places of its keys.
-    records: Vec<Vec<(usize, G)>>,
+    /// What the records touch, one behind the other: the place of the key, and what it gets.
+    touched: Vec<(usize, G)>,
+    /// Where that of each record ends.
+    ends: Vec<usize>,
     next: fn(Option<&V>, &G) -> V,
     row: fn(&K, &V) -> R,
     emits: Emits,
@@ -33,12 +35,11 @@ type EntryReference<G, V> = RunningReference<String, G, V, Entry<V>>;
 
 impl EntryReference<(), u64> {
     pub(crate) fn of_words(lines: &[Entry<()>], emits: Emits) -> Self {
-        let words = |line: &Entry<()>| {
+        let lines = lines.iter().map(|line| {
             let words = line.key.split(char::is_whitespace).filter(|word| !word.is_empty());
-            words.map(|word| (word.to_owned(), ())).collect()
-        };
-        let records = lines.iter().map(words).collect();
-        Self::of_keys(records, |so_far, ()| so_far.map_or(1, |count| count + 1), emits)
+            words.map(|word| (word, ()))
+        });
+        Self::of_keys(lines, |so_far, ()| so_far.map_or(1, |count| count + 1), emits)
     }
 }
 
@@ -65,18 +66,19 @@ impl EntryReference<i64, i64> {
 
 impl<G: Copy, V: Clone> EntryReference<G, V> {
     fn of_entries(entries: &[Entry<G>], next: fn(Option<&V>, &G) -> V) -> Self {
-        let records = entries.iter().map(|entry| vec![(entry.key.clone(), entry.value)]).collect();
+        let records = entries.iter().map(|entry| [(entry.key.as_str(), entry.value)]);
         Self::of_keys(records, next, Emits::EveryChange)
     }
 }
 
 impl<G, V: Clone> EntryReference<G, V> {
-    fn of_keys(
-        records: Vec<Vec<(String, G)>>,
+    fn of_keys<'a>(
+        records: impl Iterator<Item = impl IntoIterator<Item = (&'a str, G)>>,
         next: fn(Option<&V>, &G) -> V,
         emits: Emits,
     ) -> Self {
-        Self::new(records, next, |key, value| Entry::new(key.clone(), value.clone()), emits)
+        let row = |key: &String, value: &V| Entry::new(key.clone(), value.clone());
+        Self::new(records, str::to_owned, next, row, emits)
     }
 }
 
@@ -84,7 +86,8 @@ impl RunningReference<u64, u64, u64, (u64, u64)> {
     /// The sums of (key, number) pairs.
     pub(crate) fn of_pairs(pairs: impl IntoIterator<Item = (u64, u64)>) -> Self {
         Self::new(
-            pairs.into_iter().map(|pair| vec![pair]).collect(),
+            pairs.into_iter().map(|pair| [pair]),
+            |key| key,
             |so_far, number| so_far.map_or(*number, |sum| sum + number),
             |key, sum| (*key, *sum),
             Emits::EveryChange,
@@ -92,28 +95,30 @@ impl RunningReference<u64, u64, u64, (u64, u64)> {
     }
 }
 
-impl<K: Ord + Clone + Serialize, G, V, R> RunningReference<K, G, V, R> {
-    fn new(
-        records: Vec<Vec<(K, G)>>,
+impl<K: Serialize, G, V, R> RunningReference<K, G, V, R> {
+    fn new<B: Ord + Copy>(
+        records: impl Iterator<Item = impl IntoIterator<Item = (B, G)>>,
+        own: fn(B) -> K,
         next: fn(Option<&V>, &G) -> V,
         row: fn(&K, &V) -> R,
         emits: Emits,
     ) -> Self {
         let mut keys: Vec<(K, Vec<u8>)> = Vec::new();
-        let mut places: BTreeMap<K, usize> = BTreeMap::new();
-        let mut place_of = |key: K| match places.get(&key) {
-            Some(place) => *place,
-            None => {
-                keys.push((key.clone(), codec::encode(&key)));
-                places.insert(key, keys.len() - 1);
+        let mut places: BTreeMap<B, usize> = BTreeMap::new();
+        let mut place_of = |key: B| {
+            *places.entry(key).or_insert_with(|| {
+                let key = own(key);
+                let encoded = codec::encode(&key);
+                keys.push((key, encoded));
                 keys.len() - 1
-            }
+            })
         };
-        let mut place_all = |record: Vec<(K, G)>| {
-            record.into_iter().map(|(key, given)| (place_of(key), given)).collect()
-        };
-        let records = records.into_iter().map(&mut place_all).collect();
-        Self { keys, records, next, row, emits }
+        let (mut touched, mut ends) = (Vec::new(), Vec::new());
+        for record in records {
+            touched.extend(record.into_iter().map(|(key, given)| (place_of(key), given)));
+            ends.push(touched.len());
+        }
+        Self { keys, touched, ends, next, row, emits }
     }
 }
 
@@ -130,7 +135,7 @@ where
     }
 
     fn effects(&self, record: RecordId) -> Effects {
-        let touched = self.records[record.offset as usize].len() as u32;
+        let touched = self.touched_by(record.offset as usize).len() as u32;
         let outputs = match self.emits {
             Emits::EveryChange => touched,
             Emits::AtTheEnd => 0,
@@ -146,7 +151,7 @@ where
         let place = self.keys.iter().position(|(_, encoded)| encoded == key)?;
         let mut value = None;
         for record in applied {
-            let brought = &self.records[record.offset as usize];
+            let brought = self.touched_by(record.offset as usize);
             let (_, given) = brought.iter().find(|(own, _)| *own == place)?;
             value = Some((self.next)(value.as_ref(), given));
         }
@@ -154,20 +159,25 @@ where
     }
 
     fn run_all(&self) -> Outcome {
-        self.apply(0..self.records.len())
+        self.apply(0..self.ends.len())
     }
 }
 
 impl<K, G, V: Serialize, R: Serialize> RunningReference<K, G, V, R> {
+    fn touched_by(&self, record: usize) -> &[(usize, G)] {
+        let start = record.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.touched[start..self.ends[record]]
+    }
+
     fn apply(&self, records: impl Iterator<Item = usize>) -> Outcome {
         let mut outcome = Outcome::default();
         let mut values: Vec<Option<V>> = self.keys.iter().map(|_| None).collect();
-        let mut rows = Rows::new();
-        for (place, given) in records.flat_map(|record| &self.records[record]) {
+        let mut rows = Rows::with_capacity(self.touched.len());
+        for (place, given) in records.flat_map(|record| self.touched_by(record)) {
             let value = &mut values[*place];
             let next = (self.next)(value.as_ref(), given);
             if self.emits == Emits::EveryChange {
-                rows.push(codec::encode(&(self.row)(&self.keys[*place].0, &next)));
+                rows.encode(&(self.row)(&self.keys[*place].0, &next));
             }
             *value = Some(next);
         }
@@ -177,7 +187,7 @@ impl<K, G, V: Serialize, R: Serialize> RunningReference<K, G, V, R> {
             let Some(value) = value else { continue };
             let row = codec::encode(&(self.row)(key, value));
             if self.emits == Emits::AtTheEnd {
-                rows.push(row.clone());
+                rows.push(&row);
             }
             table.insert(encoded.clone(), row);
             cells.insert(encoded.clone(), codec::encode(value));
@@ -204,13 +214,8 @@ mod tests {
     }
 
     fn rows<V: serde::de::DeserializeOwned>(outcome: &Outcome) -> Vec<(String, V)> {
-        let decode = |row: &Vec<u8>| codec::decode::<Entry<V>>(row).unwrap();
-        outcome.outputs["out"]
-            .as_slice()
-            .iter()
-            .map(decode)
-            .map(|entry| (entry.key, entry.value))
-            .collect()
+        let decode = |row| codec::decode::<Entry<V>>(row).unwrap();
+        outcome.outputs["out"].iter().map(decode).map(|entry| (entry.key, entry.value)).collect()
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Lines, numbers and clicks for the jobs that keep one value a key: few hot keys, some cold ones.
 
+use std::borrow::Cow;
+
 use crate::dice::Dice;
 use crate::jobs::row::Entry;
 use crate::workload::signed;
@@ -28,7 +30,7 @@ pub fn numbers(dice: &mut Dice, records: usize) -> Vec<Entry<i64>> {
         2 => 0,
         _ => signed(dice, -100, 100),
     };
-    (0..records).map(|record| Entry::new(key(dice, record), value(dice))).collect()
+    (0..records).map(|record| Entry::new(key(dice, record).into_owned(), value(dice))).collect()
 }
 
 /// Campaigns with prices, free clicks and the greatest price among them.
@@ -38,7 +40,7 @@ pub fn prices(dice: &mut Dice, records: usize) -> Vec<Entry<u64>> {
         1 => 0,
         _ => dice.below(5_000_000),
     };
-    (0..records).map(|record| Entry::new(key(dice, record), value(dice))).collect()
+    (0..records).map(|record| Entry::new(key(dice, record).into_owned(), value(dice))).collect()
 }
 
 fn line(dice: &mut Dice, record: usize) -> String {
@@ -48,7 +50,7 @@ fn line(dice: &mut Dice, record: usize) -> String {
         2 => return format!("once{record}"),
         _ => {}
     }
-    let mut line = String::new();
+    let mut line = String::with_capacity(LINE_BYTES);
     for _ in 0..dice.below(4) + 1 {
         let word = key(dice, record);
         line.push_str(&word);
@@ -63,13 +65,16 @@ fn line(dice: &mut Dice, record: usize) -> String {
 }
 
 /// Every other key is one of two hot ones.
-fn key(dice: &mut Dice, record: usize) -> String {
+fn key(dice: &mut Dice, record: usize) -> Cow<'static, str> {
     match dice.below(10) {
-        0..5 => WORDS[dice.below(2) as usize].to_owned(),
-        5..9 => (*dice.pick(WORDS)).to_owned(),
-        _ => format!("cold{record}"),
+        0..5 => WORDS[dice.below(2) as usize].into(),
+        5..9 => (*dice.pick(WORDS)).into(),
+        _ => format!("cold{record}").into(),
     }
 }
+
+/// More than most lines have.
+const LINE_BYTES: usize = 64;
 
 const WORDS: &[&str] = &["the", "a", "barrier", "Ärger", "水门", "e\u{301}", "\"quoted\"", "👩‍🚒"];
 const SPACES: &[&str] = &[" ", "  ", "\t", "\u{2003}"];

@@ -91,6 +91,7 @@ impl World {
         task.handle_overtaking(channel, barrier, overtaken);
         let sender = self.plan.job.graph().inputs(id)[channel.index()];
         let sender = self.plan.job.graph().channels()[sender.index()].from;
+        // Not at once: the receiver is in the middle of a call.
         self.wake(sender, attempt, self.now);
     }
 
@@ -132,6 +133,8 @@ impl World {
         let Some(barrier) = taken else { return };
         let overtaken = self.leave_behind(id, attempt, channel, outlet, checkpoint, place);
         self.push_ahead(channel, attempt, Barrier { overtakes: true, ..barrier });
+        // It may have been all that the task waited with.
+        self.wake(id, attempt, self.now);
         task.handle_barrier_sent(outlet, checkpoint, overtaken);
     }
 

@@ -411,12 +411,11 @@ impl World {
                     | StoreKey::Metadata(_)
                     | StoreKey::Attempt => None,
                 };
-                match reserved {
-                    Some((records, origins)) => self.emit(id, attempt, records, origins, |task| {
-                        task.handle_stored(reply);
-                    }),
-                    None => self.with_task(id, attempt, |task| task.handle_stored(reply)),
-                }
+                let lineage = match reserved {
+                    Some((records, origins)) => self.note_emission(id, attempt, &records, &origins),
+                    None => Lineage::of(None),
+                };
+                self.call(id, attempt, lineage, |task| task.handle_stored(reply));
             }
         }
     }

@@ -32,6 +32,9 @@ impl World {
 
     /// Notes where new productions of a task come from.
     pub(super) fn note_produced(&mut self, task: &Task, lineage: &mut Lineage) {
+        if self.plan.job.config().mechanism != Mechanism::Transactional {
+            return;
+        }
         let plan = self.plan.clone();
         for (outlet, records) in task.held(0).filter_map(sent_records) {
             let Some(slot) = self.slot_mut(task.id(), task.attempt()) else { return };

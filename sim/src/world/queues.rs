@@ -176,7 +176,8 @@ impl World {
         }
         let mut batch = records.remove(0);
         records.into_iter().for_each(|record| batch.append(record));
-        self.emit(id, attempt, batch, origins, move |task| task.handle_read(reply));
+        let lineage = self.note_emission(id, attempt, &batch, &origins);
+        self.call(id, attempt, lineage, |task| task.handle_read(reply));
     }
 
     /// The places of the messages that a receiver gets: what comes next, or what comes again.

@@ -85,6 +85,23 @@ impl World {
         }
     }
 
+    /// There is room in a channel: its sender uses it, at once or when its step is over.
+    fn give_room(&mut self, sender: TaskId, attempt: AttemptId) {
+        let now = self.now;
+        let Some(slot) = self.slot_mut(sender, attempt) else { return };
+        if slot.waiting.is_empty() {
+            return;
+        }
+        let is_busy = slot.busy_until > now;
+        if !is_busy {
+            self.deliver_waiting(sender, attempt);
+        }
+        let Some(slot) = self.slot_mut(sender, attempt) else { return };
+        if is_busy || slot.waiting.is_empty() {
+            self.wake(sender, attempt, now);
+        }
+    }
+
     /// Takes an element before the barriers that overtake are heeded.
     fn take_first(&mut self, id: TaskId, attempt: AttemptId) {
         let now = self.now;
@@ -100,7 +117,6 @@ impl World {
         let sender = plan.job.graph().channels()[of_channel.index()].from;
         let Some(slot) = self.slot_mut(id, attempt) else { return };
         let Some(next) = slot.inputs[channel.index()].pop() else { return };
-        self.wake(sender, attempt, self.now);
         let InFlight { sequence, attempt: sent_by, element, origins, .. } = next;
         let what = carried(&element);
         let channels = plan.job.graph().inputs(id).len();
@@ -127,6 +143,7 @@ impl World {
                 }
             }
         }
+        self.give_room(sender, attempt);
     }
 
     /// Has a task process records, one call each or all in one call.
@@ -138,9 +155,9 @@ impl World {
         origins: &[Origin],
         handle: impl Fn(&mut Task, Batch),
     ) {
-        let plan = self.plan.clone();
-        let (vertex, _) = plan.job.graph().place_of(id);
-        if plan.options.whole_batches && records.len() > 1 {
+        if self.plan.options.whole_batches && records.len() > 1 {
+            let plan = self.plan.clone();
+            let (vertex, _) = plan.job.graph().place_of(id);
             let Some(slot) = self.slot_mut(id, attempt) else { return };
             let Life::Live(task) = &slot.life else { return };
             lineage::applied(vertex, task, &records, origins, &mut slot.applied);
@@ -148,12 +165,27 @@ impl World {
             self.call(id, attempt, lineage, |task| handle(task, records));
             return;
         }
-        for (origin, record) in origins.iter().zip(records.split()) {
-            let Some(slot) = self.slot_mut(id, attempt) else { return };
-            let Life::Live(task) = &slot.life else { return };
-            lineage::applied(vertex, task, &record, &[*origin], &mut slot.applied);
-            self.call(id, attempt, Lineage::of(Some(*origin)), |task| handle(task, record));
+        if let [origin] = origins {
+            return self.process_one(id, attempt, records, *origin, &handle);
         }
+        for (origin, record) in origins.iter().zip(records.split()) {
+            self.process_one(id, attempt, record, *origin, &handle);
+        }
+    }
+
+    fn process_one(
+        &mut self,
+        id: TaskId,
+        attempt: AttemptId,
+        record: Batch,
+        origin: Origin,
+        handle: impl Fn(&mut Task, Batch),
+    ) {
+        let (vertex, _) = self.plan.job.graph().place_of(id);
+        let Some(slot) = self.slot_mut(id, attempt) else { return };
+        let Life::Live(task) = &slot.life else { return };
+        lineage::applied(vertex, task, &record, &[origin], &mut slot.applied);
+        self.call(id, attempt, Lineage::of(Some(origin)), |task| handle(task, record));
     }
 
     /// Hands a task what the coordinator says.
@@ -189,7 +221,7 @@ impl World {
 
     fn hand_on(&mut self, id: TaskId, attempt: AttemptId, reply: ReadReply, origins: Origins) {
         let records = match &reply.outcome {
-            ReadOutcome::Records { records, .. } => records.clone(),
+            ReadOutcome::Records { records, .. } => records,
             ReadOutcome::Nothing
             | ReadOutcome::End
             | ReadOutcome::Messages { .. }
@@ -200,31 +232,33 @@ impl World {
         };
         if self.plan.job.config().mechanism == Mechanism::None {
             let Some(slot) = self.slot_mut(id, attempt) else { return };
-            slot.reserved = Some((records, origins));
+            slot.reserved = Some((records.clone(), origins));
             return self.with_task(id, attempt, |task| task.handle_read(reply));
         }
-        self.emit(id, attempt, records, origins, move |task| task.handle_read(reply));
+        let lineage = self.note_emission(id, attempt, records, &origins);
+        self.call(id, attempt, lineage, |task| task.handle_read(reply));
     }
 
-    /// Has a source emit records by one call, `hand_in`.
-    pub(super) fn emit(
+    /// Notes records that a source is about to emit by one call; where what that call gives comes
+    /// from.
+    pub(super) fn note_emission(
         &mut self,
         id: TaskId,
         attempt: AttemptId,
-        records: Batch,
-        origins: Origins,
-        hand_in: impl FnOnce(&mut Task),
-    ) {
+        records: &Batch,
+        origins: &[Origin],
+    ) -> Lineage {
         let plan = self.plan.clone();
-        let Some(slot) = self.slot_mut(id, attempt) else { return };
-        let Life::Live(task) = &slot.life else { return };
-        let (vertex, _) = plan.job.graph().place_of(id);
-        lineage::applied(vertex, task, &records, &origins, &mut slot.applied);
-        let lineage = match origins.as_slice() {
-            [origin] => Lineage::of(Some(*origin)),
-            _ => Lineage::plan(&plan, task, &records, &origins, Task::process),
+        let slot = self.slot_mut(id, attempt);
+        let Some(Slot { life: Life::Live(task), applied, .. }) = slot else {
+            return Lineage::of(None);
         };
-        self.call(id, attempt, lineage, hand_in);
+        let (vertex, _) = plan.job.graph().place_of(id);
+        lineage::applied(vertex, task, records, origins, applied);
+        match origins {
+            [origin] => Lineage::of(Some(*origin)),
+            _ => Lineage::plan(&plan, task, records, origins, Task::process),
+        }
     }
 
     pub(super) fn start_task(&mut self, id: TaskId, attempt: AttemptId) {

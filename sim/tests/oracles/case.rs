@@ -121,13 +121,13 @@ impl Case {
         let of_attempts: BTreeMap<AttemptId, Vec<Vec<u8>>> =
             incarnations.iter().filter(|_| is_counted).map(of_attempt).collect();
         let expected_of_attempt =
-            of_attempts.iter().map(|(of, rows)| (*of, rows.as_slice())).collect();
+            of_attempts.iter().map(|(of, rows)| (*of, slices(rows))).collect();
         let empty = BTreeMap::new();
         let sinks = [SinkFacts {
             uid: "out",
             contract: self.sink,
             rows: &rows,
-            expected: &whole.rows,
+            expected: &slices(&whole.rows),
             expected_table: &empty,
             expected_of_attempt: &expected_of_attempt,
         }];
@@ -228,4 +228,8 @@ pub(crate) fn assert_caught_at_once(case: Case, variant: Variant, oracle: &str) 
     let seed = (0..SEEDS).find(speaks);
     assert!(seed.is_some(), "{variant} is not caught by {oracle}");
     println!("{variant}: [({oracle:?}, {seed:?})]");
+}
+
+fn slices(rows: &[Vec<u8>]) -> Vec<&[u8]> {
+    rows.iter().map(Vec::as_slice).collect()
 }
