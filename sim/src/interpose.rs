@@ -376,7 +376,11 @@ impl Interposer {
             ToTask::Completed(_) if is_ending && self.is(Variant::EndIsHighest) => {
                 return Some(ToTask::Completed(CheckpointId::new(u64::MAX)));
             }
-            ToTask::Completed(_) | ToTask::Finish(_) | ToTask::Aborted(_) => return Some(message),
+            ToTask::Completed(_)
+            | ToTask::Finish(_)
+            | ToTask::Aborted(_)
+            | ToTask::Assign(_)
+            | ToTask::NoMoreSplits => return Some(message),
         }
         let has_records = task.phase() == Phase::AwaitingRecords;
         let waits = match self.variant {

@@ -321,6 +321,7 @@ impl World {
                 CoordinatorOutput::Deploy { attempt, restore } => {
                     self.judge_deploy(attempt, restore.as_ref());
                 }
+                CoordinatorOutput::Search { .. } => unreachable!("all splits are cut beforehand"),
                 CoordinatorOutput::Cancel(attempt) => {
                     assert_eq!(self.live.take(), Some(attempt));
                     self.told.clear();
@@ -346,6 +347,7 @@ impl World {
             ToTask::Aborted(checkpoint) => {
                 assert!(!self.checkpoints.contains_key(&checkpoint), "{checkpoint} is complete");
             }
+            ToTask::Assign(_) | ToTask::NoMoreSplits => unreachable!("no task asks for a split"),
         }
     }
 
@@ -451,7 +453,7 @@ impl World {
 }
 
 fn start(config: &JobConfig, recovered: Recovered, now: Instant) -> Coordinator {
-    let plan = Plan { tasks: TASKS, sources: vec![TaskId::new(0)] };
+    let plan = Plan { tasks: TASKS, sources: vec![TaskId::new(0)], assigned: Vec::new() };
     Coordinator::new("job".to_owned(), plan, config.clone(), recovered, now)
 }
 

@@ -10,6 +10,7 @@ use cofferdam::job::{JobBuilder, Stream};
 use cofferdam::operator::Emit;
 use cofferdam::operator::chain::{Pass, Segment};
 use cofferdam::operator::keyed::{KeyedContext, KeyedProcess};
+use cofferdam::operator::split_source::Pieces;
 use cofferdam::operator::stateless::FlatMap;
 use cofferdam::state::codec::{self, DecodeError};
 
@@ -48,8 +49,17 @@ impl BuiltinJob for RandomGraph {
         // Nobody acknowledges messages to a queue before the end if nothing completes before.
         let acknowledges = mechanism.restores() && !mechanism.awaits_end();
         let from_queues = dice.chance(200) && acknowledges;
-        let stream = begin(&builder, &plan, &lists, from_queues);
         let in_stages = dice.chance(300) && mechanism.takes_checkpoints();
+        let are_assigned = dice.chance(300) && mechanism.takes_checkpoints();
+        let input = match (from_queues, are_assigned) {
+            (true, _) => Input::Queues,
+            (false, true) => {
+                let [splits, together] = [9, 4].map(|most| dice.between(1, most) as usize);
+                Input::Assigned { splits, together }
+            }
+            (false, false) => Input::Cut,
+        };
+        let stream = begin(&builder, &plan, &lists, input);
         if setup.sink == SinkContract::TwoPhase && in_stages {
             take_steps(stream, &plan, &WatchedInStages);
         } else {
@@ -86,18 +96,33 @@ impl Row for Item {
     }
 }
 
+/// How the sources of a graph are read.
+#[derive(Clone, Copy)]
+enum Input {
+    /// Cut beforehand.
+    Cut,
+    /// As queues.
+    Queues,
+    /// In so many splits, which are found so many at a time, and assigned.
+    Assigned { splits: usize, together: usize },
+}
+
 fn begin(
     builder: &JobBuilder,
     plan: &Plan,
     lists: &[Arc<Vec<Item>>],
-    from_queues: bool,
+    input: Input,
 ) -> Stream<Pass<Item>> {
     let sources = plan.sources.iter().zip(lists).enumerate();
     let streams = sources.map(|(number, (parallelism, list))| {
         let uid = format!("source-{number}");
-        let source = match from_queues {
-            true => builder.queue(&uid, MemoryQueue::new(list, *parallelism)),
-            false => builder.source(&uid, VecSource::from(list.clone())),
+        let values = || VecSource::from(list.clone());
+        let source = match input {
+            Input::Cut => builder.source(&uid, values()),
+            Input::Queues => builder.queue(&uid, MemoryQueue::new(list, *parallelism)),
+            Input::Assigned { splits, together } => {
+                builder.split_source(&uid, Pieces::new(values(), splits, together))
+            }
         };
         source.parallelism(*parallelism)
     });

@@ -17,6 +17,7 @@ mod outputs;
 mod progress;
 mod queues;
 mod saved;
+mod splits;
 mod steps;
 mod upstream;
 
@@ -202,6 +203,7 @@ enum Event {
     Written { writer: Writer, reply: StoreReply },
     External { task: TaskId, attempt: AttemptId, request: SinkRequest },
     Cancelled(AttemptId),
+    Search { life: u64, source: VertexId, known: u32 },
     Truncation(u32),
     QueueTold(TaskId, AttemptId, Acknowledgement),
     QueueConfirmed(TaskId, AttemptId, Acknowledgement),
@@ -396,6 +398,7 @@ impl World {
             Event::Cancelled(attempt) => self.with_coordinator(|machine, now| {
                 machine.handle_cancelled(now, attempt);
             }),
+            Event::Search { life, source, known } => self.end_search(life, source, known),
             Event::QueueTold(task, attempt, told) => self.queue_told(task, attempt, told),
             Event::QueueConfirmed(task, attempt, confirmed) => {
                 self.with_task(task, attempt, |task| task.handle_confirmed(&confirmed));

@@ -5,6 +5,7 @@
 
 mod case;
 mod jobs;
+mod splits;
 
 use cofferdam::coordinator::JobError;
 use cofferdam::guarantee::{Level, Mechanism, SinkContract};
