@@ -304,7 +304,7 @@ impl Run {
         let control: Vec<Traced> = trace.iter().filter(is_control).copied().collect();
         let failure = match world.ending() {
             Some(Ending::Failed(error)) => Some(error.to_string()),
-            Some(Ending::Finished | Ending::Stuck) | None => None,
+            Some(Ending::Finished | Ending::Stopped | Ending::Stuck) | None => None,
         };
         oracle::judge(&Facts {
             trace: &trace,
@@ -317,7 +317,7 @@ impl Run {
             state_is_idempotent: operators
                 .filter(|(_, traits)| traits.stateful)
                 .all(|(_, traits)| traits.idempotent),
-            is_finished: world.ending() == Some(&Ending::Finished),
+            is_finished: world.is_done(),
             faults_stop: world.faults_stop(),
             trigger_delay_max: world.trigger_delay_max(),
             failure,

@@ -1,6 +1,6 @@
-//! The splits of one source, which are found as time goes on and assigned to the readers that ask. It
-//! knows neither how splits are found nor how an assignment travels; when it may answer a reader is
-//! the coordinator's decision.
+//! The splits of one source, which are found as time goes on and assigned to the readers that ask.
+//! It knows neither how splits are found nor how an assignment travels; when it may answer a
+//! reader is the coordinator's decision.
 //!
 //! Invariant: each split that was found is in just one place: to be assigned, in the history, or in
 //! the part of a reader in the newest complete checkpoint.

@@ -199,6 +199,7 @@ impl Bench {
                 CoordinatorOutput::Send { .. }
                 | CoordinatorOutput::Store(_)
                 | CoordinatorOutput::Deploy { .. }
+                | CoordinatorOutput::Search { .. }
                 | CoordinatorOutput::Cancel(_)
                 | CoordinatorOutput::Finished
                 | CoordinatorOutput::Failed(_) => texts.push(text(output)),

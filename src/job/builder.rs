@@ -561,6 +561,12 @@ fn check_mechanism(
             let uid = vertex.name.to_string();
             return Err(GraphError::NothingKeepsSplits { uid, mechanism });
         }
+        if mechanism.awaits_end()
+            && parts.source.as_ref().is_some_and(|source| source.source.is_endless())
+        {
+            let uid = vertex.name.to_string();
+            return Err(GraphError::NeverEnds { uid, mechanism });
+        }
         let Some(sink) = &parts.sink else { continue };
         let (uid, contract) = (sink.uid.to_string(), sink.sink.contract());
         if !contract.awaits_completion() {

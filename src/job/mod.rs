@@ -162,10 +162,21 @@ pub enum GraphError {
     },
     /// Splits that are assigned on the way without checkpoints to keep what is assigned to whom.
     #[error(
-        "the splits of '{uid}' are assigned on the way, and the mechanism {mechanism} keeps nothing \
-         of that: use a mechanism that takes checkpoints, or a source that is cut beforehand"
+        "the splits of '{uid}' are assigned on the way, and the mechanism {mechanism} keeps \
+         nothing of that: use a mechanism that takes checkpoints, or a source that is cut before"
     )]
     NothingKeepsSplits {
+        /// The source.
+        uid: String,
+        /// The mechanism.
+        mechanism: Mechanism,
+    },
+    /// A mechanism whose one checkpoint covers the end, over a source that has none.
+    #[error(
+        "the mechanism {mechanism} takes its only checkpoint at the end of all input, and '{uid}' \
+         never ends: use a mechanism that takes checkpoints on the way"
+    )]
+    NeverEnds {
         /// The source.
         uid: String,
         /// The mechanism.

@@ -61,6 +61,11 @@ pub trait Source: Clone + Send + 'static {
     fn is_truncated(&self) -> bool {
         false
     }
+
+    /// Whether it never ends: it may have nothing for now, and never says that nothing will come.
+    fn is_endless(&self) -> bool {
+        false
+    }
 }
 
 /// What a read gave.
@@ -115,6 +120,10 @@ pub trait ErasedSource: Send {
     fn is_replayable(&self) -> bool;
     /// As [`Source::is_truncated`].
     fn is_truncated(&self) -> bool;
+    /// As [`Source::is_endless`].
+    fn is_endless(&self) -> bool {
+        false
+    }
     /// Whether it gives [`ReadOutcome::Messages`], which are to be acknowledged.
     fn is_queue(&self) -> bool {
         false
@@ -163,6 +172,10 @@ impl<S: Source> ErasedSource for S {
 
     fn is_truncated(&self) -> bool {
         Source::is_truncated(self)
+    }
+
+    fn is_endless(&self) -> bool {
+        Source::is_endless(self)
     }
 
     fn clone_box(&self) -> Box<dyn ErasedSource> {

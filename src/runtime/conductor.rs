@@ -114,8 +114,8 @@ impl Conductor<'_> {
         }
     }
 
-    /// Makes the searches that are due; whether the coordinator has been told of one. One that finds
-    /// nothing is made again after a pause.
+    /// Makes the searches that are due; whether the coordinator has been told of one. One that
+    /// finds nothing is made again after a pause.
     fn search_for_splits(&mut self, coordinator: &mut Coordinator) -> bool {
         let now = self.now();
         let mut has_told = false;

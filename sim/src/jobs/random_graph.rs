@@ -47,10 +47,10 @@ impl BuiltinJob for RandomGraph {
         let builder = builder(self.name(), setup.shape);
         let mechanism = setup.config.mechanism;
         // Nobody acknowledges messages to a queue before the end if nothing completes before.
-        let acknowledges = mechanism.restores() && !mechanism.awaits_end();
-        let from_queues = dice.chance(200) && acknowledges;
+        let completes = mechanism.restores() && !mechanism.awaits_end();
+        let from_queues = dice.chance(200) && completes;
         let in_stages = dice.chance(300) && mechanism.takes_checkpoints();
-        let are_assigned = dice.chance(300) && mechanism.takes_checkpoints();
+        let are_assigned = dice.chance(300) && mechanism.takes_checkpoints() && completes;
         let input = match (from_queues, are_assigned) {
             (true, _) => Input::Queues,
             (false, true) => {
@@ -59,7 +59,8 @@ impl BuiltinJob for RandomGraph {
             }
             (false, false) => Input::Cut,
         };
-        let stream = begin(&builder, &plan, &lists, input);
+        let is_endless = dice.chance(150) && mechanism.takes_checkpoints() && completes;
+        let stream = begin(&builder, &plan, &lists, input, is_endless);
         if setup.sink == SinkContract::TwoPhase && in_stages {
             take_steps(stream, &plan, &WatchedInStages);
         } else {
@@ -112,16 +113,19 @@ fn begin(
     plan: &Plan,
     lists: &[Arc<Vec<Item>>],
     input: Input,
+    is_endless: bool,
 ) -> Stream<Pass<Item>> {
     let sources = plan.sources.iter().zip(lists).enumerate();
     let streams = sources.map(|(number, (parallelism, list))| {
         let uid = format!("source-{number}");
-        let values = || VecSource::from(list.clone());
-        let source = match input {
-            Input::Cut => builder.source(&uid, values()),
-            Input::Queues => builder.queue(&uid, MemoryQueue::new(list, *parallelism)),
-            Input::Assigned { splits, together } => {
-                builder.split_source(&uid, Pieces::new(values(), splits, together))
+        let values = VecSource::from(list.clone());
+        let source = match (input, is_endless) {
+            (Input::Cut, false) => builder.source(&uid, values),
+            (Input::Cut, true) => builder.source(&uid, values.endless()),
+            (Input::Queues, _) => builder.queue(&uid, MemoryQueue::new(list, *parallelism)),
+            (Input::Assigned { splits, together }, _) => {
+                let pieces = Pieces::new(values, splits, together);
+                builder.split_source(&uid, if is_endless { pieces.endless() } else { pieces })
             }
         };
         source.parallelism(*parallelism)

@@ -101,9 +101,13 @@ impl World {
     fn carry_out_control(&mut self, output: CoordinatorOutput) {
         match output {
             CoordinatorOutput::Send { task, attempt, message } => {
+                if self.loses_split(task, attempt, &message) {
+                    return;
+                }
                 self.send_to_task(task, attempt, message);
             }
-            CoordinatorOutput::Store(StoreRequest::Put { key, value }) => {
+            CoordinatorOutput::Store(StoreRequest::Put { key, mut value }) => {
+                self.change_pools(&mut value);
                 let writer = Writer::Coordinator(self.control.life);
                 self.put(writer, key, value.encode().into());
             }
@@ -137,11 +141,13 @@ impl World {
     fn note(&mut self, note: &CoordinatorNote) {
         match *note {
             CoordinatorNote::CheckpointTriggered(checkpoint) => {
+                self.interposer.triggered();
                 self.record(TraceEvent::Triggered { checkpoint });
             }
             CoordinatorNote::CheckpointCompleted { checkpoint, .. } => {
                 let attempt = self.control.attempt;
                 self.record(TraceEvent::Completed { checkpoint, attempt });
+                self.stop_if_quiet();
             }
             CoordinatorNote::CheckpointAborted { checkpoint, reason } => {
                 self.record(TraceEvent::Aborted { checkpoint, reason });
@@ -152,9 +158,9 @@ impl World {
         }
     }
 
-    /// Triggers come in order and are not lost; notices may be lost, late or doubled (rule 58). What
-    /// is said of splits is not lost either and comes ahead of a later trigger, but may overtake an
-    /// earlier one.
+    /// Triggers come in order and are not lost; notices may be lost, late or doubled (rule 58).
+    /// What is said of splits is not lost either and comes ahead of a later trigger, but may
+    /// overtake an earlier one.
     fn send_to_task(&mut self, task: TaskId, attempt: AttemptId, message: ToTask) {
         let subject = task.get();
         if let ToTask::Assign(Assignment { split, .. }) = message {
@@ -212,6 +218,7 @@ impl World {
         self.stop_tasks();
         let restored = restore.as_ref().map(|metadata| metadata.checkpoint);
         self.record(TraceEvent::Deployed { attempt, restored });
+        self.last_moved = self.now;
         self.control.attempt = attempt;
         self.control.restore = restore;
         let plan = self.plan.clone();
@@ -245,6 +252,7 @@ impl World {
         if let Some(restore) = self.control.restore.clone() {
             self.refill(attempt, &restore);
         }
+        self.deploy_readers(attempt);
         for task in plan.job.graph().tasks() {
             let delay = self.delay(Choice::StartDelay, task.get(), plan.options.start_us);
             self.queue.schedule(self.now + delay, Event::Start(task, attempt));

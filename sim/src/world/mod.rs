@@ -11,6 +11,7 @@
 mod commits;
 mod control;
 mod crash;
+mod endless;
 mod in_flight;
 mod lineage;
 mod outputs;
@@ -115,6 +116,8 @@ pub struct World {
     incarnations: BTreeMap<AttemptId, Vec<Log<Applied>>>,
     events: u64,
     ending: Option<Ending>,
+    /// When a task last took in a record, or an attempt began.
+    last_moved: Instant,
 }
 
 /// How a run ended.
@@ -124,6 +127,8 @@ pub enum Ending {
     Finished,
     /// The job has given up.
     Failed(JobError),
+    /// The job is endless: it was stopped when all that its sources had given was covered.
+    Stopped,
     /// Nothing more happens, or too much, and the job is not done.
     Stuck,
 }
@@ -258,6 +263,7 @@ impl World {
             incarnations: BTreeMap::new(),
             events: 0,
             ending: None,
+            last_moved: Instant::ZERO,
             plan,
         };
         world.plan_truncations();
@@ -298,6 +304,9 @@ impl World {
             self.ending.get_or_insert(Ending::Stuck);
             return false;
         }
+        if self.ending == Some(Ending::Stopped) {
+            return false;
+        }
         let Some((at, event)) = self.queue.pop() else {
             self.ending.get_or_insert(Ending::Stuck);
             return false;
@@ -336,6 +345,11 @@ impl World {
     /// The decisions made so far.
     pub fn decider(&self) -> &Decider {
         &self.decider
+    }
+
+    /// Whether nothing is left to do.
+    pub fn is_done(&self) -> bool {
+        matches!(self.ending, Some(Ending::Finished | Ending::Stopped))
     }
 
     /// The external systems.

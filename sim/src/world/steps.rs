@@ -138,6 +138,7 @@ impl World {
         origins: &[Origin],
         handle: impl Fn(&mut Task, Batch),
     ) {
+        self.last_moved = self.now;
         let plan = self.plan.clone();
         let (vertex, _) = plan.job.graph().place_of(id);
         if plan.options.whole_batches && records.len() > 1 {
@@ -215,6 +216,7 @@ impl World {
         origins: Origins,
         hand_in: impl FnOnce(&mut Task),
     ) {
+        self.last_moved = self.now;
         let plan = self.plan.clone();
         let Some(slot) = self.slot_mut(id, attempt) else { return };
         let Life::Live(task) = &slot.life else { return };
