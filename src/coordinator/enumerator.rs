@@ -3,7 +3,7 @@
 //! reader is the coordinator's decision.
 //!
 //! Invariant: each split that was found is in just one place: to be assigned, in the history, or in
-//! the part of a reader in the newest complete checkpoint.
+//! the part of a reader in the newest complete checkpoint, unless it is read by then.
 
 use std::collections::BTreeMap;
 

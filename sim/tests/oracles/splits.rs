@@ -66,9 +66,9 @@ fn rule_080_splits_that_are_assigned_on_the_way_count_once() {
 fn rule_081_splits_of_a_failed_attempt_are_assigned_again() {
     let comes_back = (0..SEEDS).filter(|seed| {
         let world = OF_SPLITS.run(*seed, None);
-        let assigned = world.trace().iter().filter_map(|traced| match traced.event {
-            TraceEvent::Assigned { split, .. } => Some(split),
-            _ => None,
+        let assigned = world.trace().iter().filter_map(|traced| {
+            let TraceEvent::Assigned { split, .. } = traced.event else { return None };
+            Some(split)
         });
         let mut assigned: Vec<_> = assigned.collect();
         let all = assigned.len();
