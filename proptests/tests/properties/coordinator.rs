@@ -303,7 +303,7 @@ impl World {
             match output {
                 CoordinatorOutput::Send { task, attempt, message } => {
                     assert_eq!(self.live, Some(attempt), "{task} of it is not deployed");
-                    self.judge_message(message);
+                    self.judge_message(&message);
                     self.told.push((task, message));
                 }
                 CoordinatorOutput::Store(StoreRequest::Put { key, value }) => {
@@ -336,8 +336,8 @@ impl World {
         self.coordinator.check_invariants();
     }
 
-    fn judge_message(&mut self, message: ToTask) {
-        match message {
+    fn judge_message(&mut self, message: &ToTask) {
+        match *message {
             ToTask::Trigger { checkpoint, .. } => assert_eq!(self.in_flight, Some(checkpoint)),
             ToTask::Completed(checkpoint) | ToTask::Finish(checkpoint) => {
                 assert!(self.complete.contains(&checkpoint), "promised before it was stored");
