@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::coordinator::{Coordinator, CoordinatorNote, CoordinatorOutput, JobError};
 use crate::element::{Barrier, Batch, Element};
-use crate::id::{AttemptId, ChannelIndex, CheckpointId, OutletIndex, TaskId};
+use crate::id::{AttemptId, ChannelIndex, CheckpointId, OutletIndex, TaskId, VertexId};
 use crate::message::{FromTask, ToPeer, ToTask};
 use crate::operator::queue::Acknowledgement;
 use crate::operator::sink::SinkRequest;
@@ -104,6 +104,8 @@ pub trait CoordinatorDriver {
     fn store(&mut self, request: StoreRequest);
     /// See [`CoordinatorOutput::Deploy`].
     fn deploy(&mut self, attempt: AttemptId, restore: Option<CheckpointMetadata>);
+    /// See [`CoordinatorOutput::Search`].
+    fn search(&mut self, source: VertexId, known: u32);
     /// See [`CoordinatorOutput::Cancel`].
     fn cancel(&mut self, attempt: AttemptId);
     /// See [`CoordinatorOutput::WaitUntil`].
@@ -123,6 +125,7 @@ pub fn drain_coordinator(coordinator: &mut Coordinator, driver: &mut impl Coordi
             }
             CoordinatorOutput::Store(request) => driver.store(request),
             CoordinatorOutput::Deploy { attempt, restore } => driver.deploy(attempt, restore),
+            CoordinatorOutput::Search { source, known } => driver.search(source, known),
             CoordinatorOutput::Cancel(attempt) => driver.cancel(attempt),
             CoordinatorOutput::WaitUntil(deadline) => driver.wait_until(deadline),
             CoordinatorOutput::Note(note) => driver.note(note),

@@ -3,9 +3,10 @@
 //!
 //! ```text
 //! coordinator -- Trigger ------------> source tasks   (the barrier then travels on channels)
+//!             -- Assign, NoMoreSplits -> source tasks that have asked (may overtake a trigger)
 //!             <- Acknowledged/Declined every task
 //!             -- Completed/Aborted/Finish -> every task   (may be lost, late or doubled: rule 58)
-//!             <- Running, EndOfData, Finished, Failed
+//!             <- Running, WantsSplit, EndOfData, Finished, Failed
 //! task        -- Acknowledged ------> source task   (may be lost, late or doubled: rule 82)
 //! ```
 
@@ -19,7 +20,7 @@ use crate::storage::StateHandle;
 use crate::time::Instant;
 
 /// From the coordinator to one task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToTask {
     /// To source tasks: take the snapshot and send the barrier.
     Trigger {
@@ -35,6 +36,31 @@ pub enum ToTask {
     Finish(CheckpointId),
     /// To every task: the checkpoint will not complete. Best effort (rule 52).
     Aborted(CheckpointId),
+    /// To a source task that has asked for one: read this split too. What is sent before a trigger
+    /// comes before it.
+    Assign(Assignment),
+    /// To a source task that has asked for a split: there will not be another one.
+    NoMoreSplits,
+}
+
+/// A split that nobody has read yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Assignment {
+    /// The split: splits are numbered as they are found.
+    pub split: SplitId,
+    /// The source's own cursor before its first record, in the checkpoint encoding.
+    pub cursor: Vec<u8>,
+}
+
+/// What a search for splits has found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found<S> {
+    /// At least one, each with a cursor before its first record.
+    Splits(Vec<S>),
+    /// None now, perhaps later.
+    Nothing,
+    /// None ever again.
+    End,
 }
 
 /// From one task to another, beside the channels.
@@ -77,6 +103,8 @@ pub enum FromTask {
         /// Why.
         reason: AbortReason,
     },
+    /// A source task has read all its splits and asks for another one.
+    WantsSplit,
     /// The task has seen the end of its data and waits for a last checkpoint.
     EndOfData,
     /// The task has nothing left to do: its last checkpoint is complete and its output committed.

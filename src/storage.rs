@@ -11,6 +11,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{AttemptId, CheckpointId, SubtaskIndex, TaskId, VertexId};
+use crate::message::Assignment;
 use crate::state::codec;
 use crate::state::snapshot::{SourceState, TaskSnapshot};
 
@@ -156,6 +157,19 @@ pub struct CheckpointMetadata {
     pub job: String,
     /// The parts, in task order.
     pub tasks: Vec<StateHandle>,
+    /// What the coordinator has of the splits that it assigns, by source in the order of the plan.
+    pub pools: Vec<SplitPool>,
     /// The checkpoint covers the end of all input: a run from it has nothing left to do.
     pub finished: bool,
+}
+
+/// The splits of one source that no reader had at a checkpoint (rule 80).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SplitPool {
+    /// How many splits were found: those that are not here are the readers'.
+    pub found: u32,
+    /// No more will be found.
+    pub is_complete: bool,
+    /// Those that are to be assigned, the first one found first.
+    pub unassigned: Vec<Assignment>,
 }

@@ -406,6 +406,15 @@ pub enum TraceEvent {
         /// The attempt.
         attempt: AttemptId,
     },
+    /// The coordinator gives a split to a task that has asked for one.
+    Assigned {
+        /// The task.
+        task: TaskId,
+        /// The attempt.
+        attempt: AttemptId,
+        /// The split.
+        split: SplitId,
+    },
     /// A log has dropped its oldest records.
     Truncated {
         /// The task that reads it.

@@ -7,9 +7,12 @@ use std::time::Duration;
 
 use cofferdam::config::JobConfig;
 use cofferdam::connector::memory::{Collect, CollectTransactions, DiscardSink, Numbers, VecSource};
-use cofferdam::job::JobBuilder;
+use cofferdam::guarantee::Mechanism;
+use cofferdam::job::{JobBuilder, Stream};
+use cofferdam::operator::chain::Pass;
 use cofferdam::operator::source::{Fetch, Source, SourceError};
-use cofferdam::runtime::{RunEvent, RunOptions, run};
+use cofferdam::operator::split_source::Pieces;
+use cofferdam::runtime::{RunError, RunEvent, RunOptions, run};
 
 fn often() -> JobConfig {
     let checkpoint_interval = Duration::from_millis(2);
@@ -53,6 +56,50 @@ fn two_branches_that_meet_again_align() {
     let mut numbers = out.committed();
     numbers.sort_unstable();
     assert_eq!(numbers, (0..10_000).collect::<Vec<u64>>());
+}
+
+#[test]
+fn an_endless_source_shows_all_it_has_without_a_last_checkpoint() {
+    let numbers = || VecSource::new((0..5_000_u64).collect());
+    let cut: fn(&JobBuilder, VecSource<u64>) -> Stream<Pass<u64>> =
+        |builder, numbers| builder.source("numbers", numbers.endless());
+    let assigned: fn(&JobBuilder, VecSource<u64>) -> Stream<Pass<u64>> =
+        |builder, numbers| builder.split_source("numbers", Pieces::new(numbers, 9, 2).endless());
+    for begin in [cut, assigned] {
+        let out = CollectTransactions::default();
+        let builder = JobBuilder::new("endless", 2);
+        begin(&builder, numbers()).transactional_sink("out", out.clone());
+        let options = RunOptions::default();
+        let (shown, stop) = (out.clone(), options.stop.clone());
+        let observer = move |_: RunEvent<'_>| {
+            stop.store(shown.committed().len() == 5_000, Ordering::Relaxed);
+        };
+        let options = RunOptions { observer: Box::new(observer), ..options };
+        let stopped = run(&builder.build(often()).unwrap(), options);
+        assert!(matches!(stopped, Err(RunError::Stopped)), "{stopped:?}");
+        let mut numbers = out.committed();
+        numbers.sort_unstable();
+        assert_eq!(numbers, (0..5_000).collect::<Vec<u64>>());
+    }
+}
+
+#[test]
+fn splits_and_endless_sources_are_refused_where_a_mechanism_can_not_keep_them() {
+    let numbers = || VecSource::new((0..9_u64).collect());
+    let refused = |begin: &dyn Fn(&JobBuilder) -> Stream<Pass<u64>>, mechanism| {
+        let builder = JobBuilder::new("refused", 1);
+        begin(&builder).sink("out", Collect::default());
+        let job = builder.build(JobConfig { mechanism, ..often() });
+        job.err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    for mechanism in [Mechanism::None, Mechanism::Acks, Mechanism::Transactional] {
+        let begin = |builder: &JobBuilder| builder.split_source("n", Pieces::new(numbers(), 3, 3));
+        let text = refused(&begin, mechanism);
+        assert!(text.contains("are assigned on the way"), "{text}");
+    }
+    let begin = |builder: &JobBuilder| builder.source("n", numbers().endless());
+    let text = refused(&begin, Mechanism::FullReplay);
+    assert!(text.contains("never ends"), "{text}");
 }
 
 /// A source that counts how often it is asked and has nothing until it is told to end.

@@ -16,11 +16,15 @@ use cofferdam::connector::memory::{Collect, CollectTransactions, Numbers};
 use cofferdam::connector::queue::MemoryQueue;
 use cofferdam::coordinator::CoordinatorNote;
 use cofferdam::guarantee::{Mechanism, StateHome};
-use cofferdam::job::{Job, JobBuilder};
+use cofferdam::job::{Job, JobBuilder, Stream};
+use cofferdam::operator::chain::Pass;
 use cofferdam::operator::source::{Fetch, Source, SourceError};
+use cofferdam::operator::split_source::Pieces;
 use cofferdam::runtime::{FileStore, Resume, RunError, RunEvent, RunOptions, RunReport, run};
 
 use support::{FailingStore, count_words, lines_in, often, write_count, write_text};
+
+type ParseLine = fn(u64, &str) -> Result<Option<String>, String>;
 
 /// Counts words of a text into files, exactly once. `trip` is called for each word.
 fn word_count(
@@ -29,11 +33,37 @@ fn word_count(
     config: JobConfig,
     trip: impl Fn() + Clone + Send + 'static,
 ) -> Job {
-    let source =
-        LineSource::new([folder.join("text")], |_: u64, line: &str| Ok(Some(line.to_owned())));
+    word_count_of(
+        |builder, lines| builder.source("lines", lines),
+        folder,
+        parallelism,
+        config,
+        trip,
+    )
+}
+
+/// As [`word_count`], of lines in splits that are assigned on the way.
+fn word_count_in_splits(
+    folder: &Path,
+    parallelism: usize,
+    config: JobConfig,
+    trip: impl Fn() + Clone + Send + 'static,
+) -> Job {
+    let begin =
+        |builder: &JobBuilder, lines| builder.split_source("lines", Pieces::new(lines, 40, 7));
+    word_count_of(begin, folder, parallelism, config, trip)
+}
+
+fn word_count_of(
+    begin: impl FnOnce(&JobBuilder, LineSource<ParseLine>) -> Stream<Pass<String>>,
+    folder: &Path,
+    parallelism: usize,
+    config: JobConfig,
+    trip: impl Fn() + Clone + Send + 'static,
+) -> Job {
+    let parse: ParseLine = |_, line| Ok(Some(line.to_owned()));
     let builder = JobBuilder::new("words", parallelism);
-    builder
-        .source("lines", source)
+    begin(&builder, LineSource::new([folder.join("text")], parse))
         .flat_map("split", move |line: String, out| {
             for word in line.split_whitespace() {
                 trip();
@@ -134,6 +164,30 @@ fn rule_079_queues_are_counted_exactly_once_over_a_failure_and_left_empty() {
     });
     assert_eq!(found, expected.collect::<Vec<(u64, u64)>>());
     assert_eq!(queues.unacknowledged(), 0);
+}
+
+#[test]
+fn rule_081_splits_are_read_once_over_failures_and_stops() {
+    let folder = tempfile::tempdir().unwrap();
+    let expected = write_text(folder.path(), 20_000);
+    let words = Arc::new(AtomicU64::new(0));
+    let trip = move || {
+        let count = words.fetch_add(1, Ordering::Relaxed);
+        assert!(![3_000, 30_000].contains(&count), "tripped");
+    };
+    let mut stops = 0;
+    loop {
+        let job = word_count_in_splits(folder.path(), 3, often(), trip.clone());
+        match run(&job, stop_after_checkpoints(options(folder.path()), 2)) {
+            Err(RunError::Stopped) => stops += 1,
+            finished => {
+                finished.unwrap();
+                break;
+            }
+        }
+    }
+    assert!(stops > 0, "the run was too short to be stopped");
+    assert_eq!(count_words(&folder.path().join("out")), expected);
 }
 
 #[test]

@@ -11,7 +11,8 @@ use std::sync::atomic::AtomicBool;
 use cofferdam::element::Batch;
 use cofferdam::guarantee::Guarantee;
 use cofferdam::job::{GraphError, Job};
-use cofferdam::operator::source::ReadOutcome;
+use cofferdam::message::Found;
+use cofferdam::operator::source::{ErasedSource, ReadOutcome, SourceError};
 
 use crate::campaign::{self, Conduct, Row, Seeds, Tally};
 use crate::decide::Decider;
@@ -198,11 +199,9 @@ fn read_inputs(job: &Job) -> Result<Vec<CaseInput>, JobError> {
     let mut inputs = Vec::new();
     for (vertex, mut source) in sources {
         let parallelism = job.graph().vertices()[vertex.index()].parallelism;
-        let splits = source.discover(parallelism);
-        let splits = splits.map_err(|error| JobError::Input(error.to_string()))?;
         let mut records: Vec<Batch> = Vec::new();
         let mut offsets = BTreeMap::new();
-        for mut cursor in splits {
+        for mut cursor in splits_of(source.as_mut(), parallelism)? {
             loop {
                 offsets.insert(cursor.clone(), records.len() as u64);
                 match source.read(&cursor, 1) {
@@ -213,9 +212,7 @@ fn read_inputs(job: &Job) -> Result<Vec<CaseInput>, JobError> {
                     ReadOutcome::Messages { records: read, .. } => records.push(read),
                     ReadOutcome::End => break,
                     ReadOutcome::Nothing => {
-                        return Err(JobError::Input(
-                            "a simulated source has to come to an end".to_owned(),
-                        ));
+                        return Err(JobError::Input(NO_END.to_owned()));
                     }
                     ReadOutcome::Gone { wanted, .. } => {
                         let text = format!("record {wanted} of a source is gone before the run");
@@ -234,6 +231,24 @@ fn read_inputs(job: &Job) -> Result<Vec<CaseInput>, JobError> {
     }
     Ok(inputs)
 }
+
+/// The cursors at the beginning of all splits.
+fn splits_of(source: &mut dyn ErasedSource, parallelism: usize) -> Result<Vec<Vec<u8>>, JobError> {
+    let wrong = |error: SourceError| JobError::Input(error.to_string());
+    if !source.is_assigned() {
+        return source.discover(parallelism).map_err(wrong);
+    }
+    let mut splits = Vec::new();
+    loop {
+        match source.search(splits.len() as u32).map_err(wrong)? {
+            Found::Splits(found) => splits.extend(found),
+            Found::Nothing => return Err(JobError::Input(NO_END.to_owned())),
+            Found::End => return Ok(splits),
+        }
+    }
+}
+
+const NO_END: &str = "a simulated source has to come to an end";
 
 /// What comes of a job in a run without faults.
 struct Observed {
@@ -297,7 +312,7 @@ fn observe(
     match world.ending() {
         Some(Ending::Finished) => Ok(look(&world, job)),
         Some(Ending::Failed(error)) => Err(JobError::Input(error.to_string())),
-        Some(Ending::Stuck) | None => {
+        Some(Ending::Stopped | Ending::Stuck) | None => {
             Err(JobError::Input("the job does not come to its end even without faults".to_owned()))
         }
     }

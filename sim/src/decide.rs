@@ -42,6 +42,8 @@ pub enum Choice {
     Truncation,
     /// Which message a queue gives out, and when it hears and answers, by task.
     Delivery,
+    /// How long a search for splits takes, and whether there are some by now, by source.
+    Search,
 }
 
 impl Choice {
@@ -57,7 +59,7 @@ impl Choice {
             Self::WriteDelay | Self::WriteFate | Self::CrashFate | Self::CommitFate => {
                 Purpose::Storage
             }
-            Self::Truncation | Self::Delivery => Purpose::Upstream,
+            Self::Truncation | Self::Delivery | Self::Search => Purpose::Upstream,
         }
     }
 }

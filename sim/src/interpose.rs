@@ -1,6 +1,7 @@
 //! Broken variants of the protocol: each changes what passes a machine's boundary, and the machines
 //! themselves stay as they are. A judge that does not notice one of them is blind.
 
+mod splits;
 mod variant;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,6 +53,8 @@ pub struct Interposer {
     triggers: BTreeMap<(TaskId, AttemptId), Vec<ToTask>>,
     /// How often each task has saved its state.
     saves: BTreeMap<(TaskId, AttemptId), u64>,
+    /// What has become of splits.
+    splits: splits::Splits,
 }
 
 /// The barriers that a task's channels have brought, for the variant that holds the first one back.
@@ -264,6 +267,10 @@ impl Interposer {
             recovered.checkpoints.sort_by_key(|metadata| metadata.checkpoint);
             recovered.checkpoints.pop();
         }
+        if self.is(Variant::SplitsFoundAgain) {
+            let pools = recovered.checkpoints.iter_mut().flat_map(|metadata| &mut metadata.pools);
+            pools.for_each(|pool| (pool.found, pool.is_complete) = (0, false));
+        }
     }
 
     /// The state that a task is to begin with.
@@ -302,6 +309,9 @@ impl Interposer {
             if let Some(before) = self.positions.insert(snapshot.task, now) {
                 source.splits.retain(|split| !before.splits.contains(split));
             }
+        }
+        if variant == Variant::UnreadSplitsLeftOut {
+            source.splits.retain(|split| split.records > 0);
         }
         if variant == Variant::IdsLeftOut {
             source.emitted.clear();
@@ -371,12 +381,19 @@ impl Interposer {
     /// What a task hears of a message of the coordinator, for now.
     pub fn notice(&mut self, task: &Task, message: ToTask) -> Option<ToTask> {
         let is_ending = task.phase() == Phase::AwaitingFinalCheckpoint;
-        match message {
+        match &message {
             ToTask::Trigger { .. } => {}
             ToTask::Completed(_) if is_ending && self.is(Variant::EndIsHighest) => {
                 return Some(ToTask::Completed(CheckpointId::new(u64::MAX)));
             }
-            ToTask::Completed(_) | ToTask::Finish(_) | ToTask::Aborted(_) => return Some(message),
+            ToTask::Assign(assignment) => {
+                self.splits.hear(task, assignment);
+                return Some(message);
+            }
+            ToTask::Completed(_)
+            | ToTask::Finish(_)
+            | ToTask::Aborted(_)
+            | ToTask::NoMoreSplits => return Some(message),
         }
         let has_records = task.phase() == Phase::AwaitingRecords;
         let waits = match self.variant {

@@ -136,6 +136,17 @@ pub struct Report {
     pub diverged: Vec<Divergence>,
 }
 
+/// What tells whether two runs are the same, or end the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hashes {
+    /// Over everything that happened, in order.
+    pub trace: u64,
+    /// Over the state, in no order.
+    pub state: u64,
+    /// Over the visible rows, in no order.
+    pub output: u64,
+}
+
 impl Run {
     /// Draws a run from `seed`, or takes it from a script.
     ///
@@ -297,7 +308,7 @@ impl Run {
         control.extend(trace.iter().filter(is_control).copied());
         let failure = match world.ending() {
             Some(Ending::Failed(error)) => Some(error.to_string()),
-            Some(Ending::Finished | Ending::Stuck) | None => None,
+            Some(Ending::Finished | Ending::Stopped | Ending::Stuck) | None => None,
         };
         oracle::judge(&Facts {
             trace: &trace,
@@ -310,7 +321,7 @@ impl Run {
             state_is_idempotent: operators
                 .filter(|(_, traits)| traits.stateful)
                 .all(|(_, traits)| traits.idempotent),
-            is_finished: world.ending() == Some(&Ending::Finished),
+            is_finished: world.is_done(),
             faults_stop: world.faults_stop(),
             trigger_delay_max: world.trigger_delay_max(),
             failure,
@@ -349,8 +360,13 @@ impl Run {
         job.graph().vertex_ids().filter(|vertex| job.sink(*vertex).is_some())
     }
 
-    /// A hash over the state, in no order.
-    pub fn state_hash(&self) -> u64 {
+    /// What has come of it so far, in three numbers.
+    pub fn hashes(&self) -> Hashes {
+        let (state, output) = (self.state_hash(), self.output_hash());
+        Hashes { trace: self.world.trace_hash(), state, output }
+    }
+
+    fn state_hash(&self) -> u64 {
         let cells = cells_of(&self.world);
         let hashes = cells.iter().flat_map(|(uid, of_operator)| {
             let uid = hash_bytes(0, uid.as_bytes());
@@ -361,8 +377,7 @@ impl Run {
         hashes.fold(0, u64::wrapping_add)
     }
 
-    /// A hash over the visible rows, in no order.
-    pub fn output_hash(&self) -> u64 {
+    fn output_hash(&self) -> u64 {
         let rows = self.sinks().flat_map(|vertex| {
             let rows = self.world.external().visible(vertex);
             rows.map(move |row| hash_bytes(u64::from(vertex.get()), &row.bytes))

@@ -67,6 +67,9 @@ fn words(event: &TraceEvent, graph: &PhysicalGraph) -> String {
         TraceEvent::Delivered { portion, .. } => format!("{portion} is sent"),
         TraceEvent::Marked { portion, .. } => format!("{portion} is marked as sent"),
         TraceEvent::Reserved { task, .. } => format!("{} has reserved positions", name(task)),
+        TraceEvent::Assigned { task, split, .. } => {
+            format!("{split} is assigned to {}", name(task))
+        }
         TraceEvent::Truncated { task, split, first } => truncated(&name(task), split, first),
         TraceEvent::LossReported { task, split, wanted, .. } => lost(&name(task), split, wanted),
         TraceEvent::Disturbed { fault, task } => {

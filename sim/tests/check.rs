@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cofferdam::connector::memory::{CollectTransactions, VecSource};
 use cofferdam::job::{GraphError, Job, JobBuilder};
+use cofferdam::operator::split_source::Pieces;
 use cofferdam_sim::check::Check;
 use cofferdam_sim::jobs::Setup;
 
@@ -33,6 +34,22 @@ fn a_deterministic_job_comes_to_the_same_twice() {
     let check = Check::new("same", |setup| counting(setup, |number| number, |(key, _)| key));
     let variation = check.variation().unwrap();
     assert!(variation.is_none(), "{variation}");
+}
+
+#[test]
+fn a_job_whose_splits_are_assigned_is_tried_with_all_its_records() {
+    let check = Check::new("splits", |setup| {
+        let builder = JobBuilder::new("splits", setup.shape.parallelism);
+        let numbers = VecSource::new((0..40_u64).collect());
+        builder
+            .split_source("numbers", Pieces::new(numbers, 7, 3))
+            .key_by(|number| number % 3)
+            .aggregate("count", 0_u64, |count: &mut u64, _| *count += 1)
+            .transactional_sink("out", CollectTransactions::default());
+        builder.build(setup.config.clone())
+    });
+    let tally = check.seeds(0..20).run().unwrap();
+    assert!(tally.is_held(), "seed {:?}", tally.first_refuting_seed);
 }
 
 #[test]

@@ -92,6 +92,7 @@ fn words_are_counted_with_every_sink() {
     Run { sink: SinkContract::Idempotent, ..WORDS }.check(&[a, b, c], &[]);
     Run { sink: SinkContract::Discard, ..WORDS }.check(&[], &[]);
     Run { given: &[("emit", "final")], ..WORDS }.check(&[a, b, c], &[]);
+    Run { given: &[("splits", "5")], ..WORDS }.check(&changes, &[]);
 }
 
 #[test]

@@ -72,19 +72,26 @@ impl Source for Numbers {
 #[derive(Clone, Debug)]
 pub struct VecSource<T> {
     values: Arc<Vec<T>>,
+    is_endless: bool,
 }
 
 impl<T> VecSource<T> {
     /// The values in their order, in even contiguous parts.
     pub fn new(values: Vec<T>) -> Self {
-        Self { values: Arc::new(values) }
+        Self { values: Arc::new(values), is_endless: false }
+    }
+
+    /// As if more could come: behind the last value there is nothing for now.
+    #[must_use]
+    pub fn endless(self) -> Self {
+        Self { is_endless: true, ..self }
     }
 }
 
 impl<T> From<Arc<Vec<T>>> for VecSource<T> {
     /// As [`VecSource::new`], for values that are also used elsewhere.
     fn from(values: Arc<Vec<T>>) -> Self {
-        Self { values }
+        Self { values, is_endless: false }
     }
 }
 
@@ -99,7 +106,15 @@ impl<T: Record> Source for VecSource<T> {
     fn read(&mut self, split: &mut Range, records_max: usize) -> Result<Fetch<T>, SourceError> {
         let part = split.take(records_max);
         let values = &self.values[part.start as usize..part.end as usize];
-        Ok(if values.is_empty() { Fetch::End } else { Fetch::Records(values.to_vec()) })
+        Ok(match values {
+            [] if self.is_endless => Fetch::Nothing,
+            [] => Fetch::End,
+            values => Fetch::Records(values.to_vec()),
+        })
+    }
+
+    fn is_endless(&self) -> bool {
+        self.is_endless
     }
 }
 

@@ -1,5 +1,6 @@
 //! The life of one attempt: its number, its tasks, its end, and what follows its failure.
 
+use super::enumerator::Enumerator;
 use super::phase::Reports;
 use super::{
     Coordinator, CoordinatorNote, CoordinatorOutput, FailureCause, Phase, RecoveryDecision,
@@ -26,6 +27,7 @@ impl Coordinator {
                 self.phase = Phase::AwaitingTasks;
                 self.reports = Reports::new(self.plan.tasks);
                 self.failures = 0;
+                self.enumerators.iter_mut().for_each(Enumerator::reset);
                 let restore = self.restore_point().cloned();
                 self.emit(CoordinatorOutput::Deploy { attempt: self.attempt, restore });
             }

@@ -1,5 +1,6 @@
 //! The life of one checkpoint: trigger, parts, metadata, completion or abortion.
 
+use super::enumerator::Enumerator;
 use super::pending::{Finalization, InFlight, MetadataPut, PendingCheckpoint};
 use super::{
     Coordinator, CoordinatorNote, CoordinatorOutput, FailureCause, Phase, STORE_RETRY_DELAY,
@@ -30,6 +31,7 @@ impl Coordinator {
             checkpoint,
             self.attempt,
             self.plan.tasks,
+            self.enumerators.iter().map(Enumerator::pool).collect(),
             now,
             now + self.config.checkpoint_timeout,
         )));
@@ -163,6 +165,7 @@ impl Coordinator {
         self.failures = 0;
         self.restarts.progress();
         self.stats.checkpoints_completed += 1;
+        self.enumerators.iter_mut().for_each(|of| of.complete(checkpoint));
         for old in self.completed.add(metadata) {
             self.discard(old);
         }

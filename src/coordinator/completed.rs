@@ -59,6 +59,7 @@ mod tests {
             attempt: AttemptId::new(1),
             job: "job".to_owned(),
             tasks: Vec::new(),
+            pools: Vec::new(),
             finished: false,
         }
     }

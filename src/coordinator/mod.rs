@@ -37,16 +37,21 @@
 //! - Where to begin again is decided when no metadata write is in flight or in doubt (rules 50,
 //!   121, 122). Otherwise the job could begin at an older checkpoint, which aborts all later
 //!   transactions, and a later coordinator could find the newer one complete and rely on them.
+//! - What a reader is told of splits between the trigger of a checkpoint and its own part of it
+//!   waits until that part is there, or the checkpoint is over (rule 80): the coordinator's part is
+//!   taken at the trigger.
 
 mod attempts;
 mod checkpoints;
 mod completed;
+mod enumerator;
 mod invariants;
 mod output;
 mod pending;
 mod phase;
 mod recovery;
 mod restarts;
+mod splits;
 #[cfg(test)]
 mod tests;
 
@@ -54,7 +59,10 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use self::completed::CompletedCheckpoints;
-pub use self::output::{CoordinatorNote, CoordinatorOutput, CoordinatorStats, Plan, Recovered};
+use self::enumerator::Enumerator;
+pub use self::output::{
+    CoordinatorNote, CoordinatorOutput, CoordinatorStats, Plan, Readers, Recovered,
+};
 use self::pending::InFlight;
 pub use self::phase::Phase;
 use self::phase::Reports;
@@ -64,8 +72,8 @@ pub use self::recovery::{
 use self::restarts::RestartHistory;
 pub use self::restarts::RestartVerdict;
 use crate::config::JobConfig;
-use crate::id::{AttemptId, CheckpointId, TaskId};
-use crate::message::{FromTask, TaskMessage, ToTask};
+use crate::id::{AttemptId, CheckpointId, TaskId, VertexId};
+use crate::message::{Found, FromTask, TaskError, TaskMessage, ToTask};
 use crate::storage::{CheckpointMetadata, StoreKey, StoreReply, StoreRequest, StoreValue};
 use crate::time::Instant;
 
@@ -82,6 +90,8 @@ pub struct Coordinator {
     attempt_recovered: AttemptId,
     /// Of the current attempt.
     reports: Reports,
+    /// The sources whose splits are assigned, in the order of the plan.
+    enumerators: Vec<Enumerator>,
     in_flight: Option<InFlight>,
     /// The id of the next checkpoint.
     checkpoint_next: CheckpointId,
@@ -109,13 +119,16 @@ impl Coordinator {
     ) -> Self {
         assert!(plan.tasks > 0, "a job has at least one task");
         let Recovered { checkpoints, attempt } = recovered;
-        let foreign = checkpoints.iter().find(|metadata| metadata.job != job).map(|metadata| {
-            format!("{} belongs to the job '{}'", metadata.checkpoint, metadata.job)
-        });
+        let foreign = checkpoints.iter().find_map(|metadata| plan.refuse(&job, metadata));
         let of_checkpoints = checkpoints.iter().map(|metadata| metadata.attempt).max();
         let attempt = attempt.max(of_checkpoints).unwrap_or_default();
         let completed = CompletedCheckpoints::new(checkpoints, config.checkpoints_retained);
         let latest = completed.latest().map(|metadata| metadata.checkpoint);
+        let readers = plan.assigned.iter().enumerate();
+        let enumerators = readers.map(|(place, Readers { source, tasks })| {
+            let pool = completed.latest().and_then(|metadata| metadata.pools.get(place).cloned());
+            Enumerator::new(*source, tasks.clone(), pool)
+        });
         let mut coordinator = Self {
             job,
             config,
@@ -123,6 +136,7 @@ impl Coordinator {
             attempt,
             attempt_recovered: attempt,
             reports: Reports::new(plan.tasks),
+            enumerators: enumerators.collect(),
             plan,
             in_flight: None,
             checkpoint_next: latest.unwrap_or_default().next(),
@@ -184,6 +198,7 @@ impl Coordinator {
                 self.acknowledge(task, checkpoint, state, finished);
             }
             FromTask::Declined { checkpoint, reason } => self.decline(checkpoint, reason),
+            FromTask::WantsSplit => self.enumerators.iter_mut().for_each(|of| of.ask(task)),
             FromTask::EndOfData => self.reach_end(now, task),
             FromTask::Finished => {
                 self.reports.finished.insert(task);
@@ -202,6 +217,17 @@ impl Coordinator {
             // Puts of tasks: not asked for from here.
             StoreKey::State { .. } | StoreKey::Reservation { .. } | StoreKey::Progress { .. } => {}
         }
+        self.advance(now);
+    }
+
+    /// A search for splits of `source` has ended.
+    pub fn handle_found(
+        &mut self,
+        now: Instant,
+        source: VertexId,
+        found: Result<Found<Vec<u8>>, TaskError>,
+    ) {
+        self.end_search(source, found);
         self.advance(now);
     }
 
@@ -287,6 +313,9 @@ impl Coordinator {
             | Phase::AwaitingTasks
             | Phase::AwaitingCancelled { .. }
             | Phase::Ended => {}
+        }
+        if self.phase.is_live() {
+            self.assign_splits();
         }
         if cfg!(debug_assertions) {
             self.check_invariants();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::recovery::{FailureCause, JobError};
-use crate::id::{AttemptId, CheckpointId, TaskId};
+use crate::id::{AttemptId, CheckpointId, TaskId, VertexId};
 use crate::message::{AbortReason, ToTask};
 use crate::storage::{CheckpointMetadata, StoreRequest};
 use crate::time::Instant;
@@ -15,6 +15,35 @@ pub struct Plan {
     pub tasks: u32,
     /// Those that get the trigger of a checkpoint.
     pub sources: Vec<TaskId>,
+    /// The sources whose splits are assigned to readers that ask.
+    pub assigned: Vec<Readers>,
+}
+
+/// Who reads a source whose splits are assigned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Readers {
+    /// The source.
+    pub source: VertexId,
+    /// Its tasks: at least one.
+    pub tasks: Vec<TaskId>,
+}
+
+impl Plan {
+    /// Why this plan's job can not begin at a checkpoint, if it can not.
+    pub(super) fn refuse(&self, job: &str, metadata: &CheckpointMetadata) -> Option<String> {
+        let CheckpointMetadata { checkpoint, job: of, pools, .. } = metadata;
+        let (stored, assigned) = (pools.len(), self.assigned.len());
+        if of != job {
+            Some(format!("{checkpoint} belongs to the job '{of}'"))
+        } else if stored != assigned {
+            Some(format!(
+                "{checkpoint} has {stored} sources whose splits are assigned, and the job has \
+                 {assigned}: the graph has to be the same as before"
+            ))
+        } else {
+            None
+        }
+    }
 }
 
 /// What an earlier coordinator of the job left in the store.
@@ -51,6 +80,15 @@ pub enum CoordinatorOutput {
         /// Where it begins; `None` is the job's start. Without checkpoints the driver restores the
         /// sources' reservations itself.
         restore: Option<CheckpointMetadata>,
+    },
+    /// Search the source for splits behind the first `known` ones, and pass what is found, exactly
+    /// once, to [`handle_found`](super::Coordinator::handle_found). A search that finds nothing is
+    /// asked for again at once: the driver pauses.
+    Search {
+        /// The source.
+        source: VertexId,
+        /// How many splits are known.
+        known: u32,
     },
     /// Stop every task of the attempt, then call
     /// [`handle_cancelled`](super::Coordinator::handle_cancelled).

@@ -2,7 +2,7 @@
 //! It does not know when to give up, nor what follows: that is the coordinator's.
 
 use crate::id::{AttemptId, CheckpointId, TaskId};
-use crate::storage::{CheckpointMetadata, StateHandle, StoreKey};
+use crate::storage::{CheckpointMetadata, SplitPool, StateHandle, StoreKey};
 use crate::time::Instant;
 
 /// The one checkpoint that is neither complete nor aborted.
@@ -44,6 +44,8 @@ pub(super) struct PendingCheckpoint {
     pub(super) expires_at: Instant,
     /// By task. The tasks to wait for are fixed at the trigger: no failure shortens the list.
     parts: Vec<Option<Part>>,
+    /// The coordinator's own part.
+    pools: Vec<SplitPool>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -68,11 +70,17 @@ impl PendingCheckpoint {
         checkpoint: CheckpointId,
         attempt: AttemptId,
         tasks: u32,
+        pools: Vec<SplitPool>,
         triggered_at: Instant,
         expires_at: Instant,
     ) -> Self {
         let parts = vec![None; tasks as usize];
-        Self { checkpoint, attempt, triggered_at, expires_at, parts }
+        Self { checkpoint, attempt, triggered_at, expires_at, parts, pools }
+    }
+
+    /// Whether the part of `task` is there.
+    pub(super) fn has_part(&self, task: TaskId) -> bool {
+        self.parts[task.index()].is_some()
     }
 
     /// Takes in the part of `task`, which is one of the plan's tasks.
@@ -103,6 +111,7 @@ impl PendingCheckpoint {
             attempt: self.attempt,
             job: job.to_owned(),
             tasks: parts.iter().map(|part| part.state).collect(),
+            pools: self.pools.clone(),
             finished: parts.iter().all(|part| part.finished),
         })
     }
@@ -143,8 +152,14 @@ mod tests {
     #[test]
     fn a_part_counts_once_and_only_for_its_own_checkpoint_attempt_and_task() {
         let (checkpoint, attempt) = (CheckpointId::new(3), AttemptId::new(2));
-        let mut pending =
-            PendingCheckpoint::new(checkpoint, attempt, 2, Instant::ZERO, Instant::from_millis(1));
+        let mut pending = PendingCheckpoint::new(
+            checkpoint,
+            attempt,
+            2,
+            Vec::new(),
+            Instant::ZERO,
+            Instant::ZERO,
+        );
         let [first, second] = [0, 1].map(TaskId::new);
         for wrong in [handle(2, 2, 0), handle(3, 1, 0), handle(3, 2, 1)] {
             assert_eq!(pending.acknowledge(first, wrong, true), AckResult::WrongPart);
@@ -161,8 +176,14 @@ mod tests {
     #[test]
     fn one_task_that_still_has_data_keeps_a_checkpoint_from_being_final() {
         let (checkpoint, attempt) = (CheckpointId::new(1), AttemptId::new(1));
-        let mut pending =
-            PendingCheckpoint::new(checkpoint, attempt, 2, Instant::ZERO, Instant::ZERO);
+        let mut pending = PendingCheckpoint::new(
+            checkpoint,
+            attempt,
+            2,
+            Vec::new(),
+            Instant::ZERO,
+            Instant::ZERO,
+        );
         pending.acknowledge(TaskId::new(0), handle(1, 1, 0), true);
         pending.acknowledge(TaskId::new(1), handle(1, 1, 1), false);
         assert!(!pending.metadata("job").unwrap().finished);

@@ -33,7 +33,8 @@ fn config() -> JobConfig {
 fn metadata(checkpoint: u64, attempt: u64, finished: bool) -> CheckpointMetadata {
     let tasks = (0..TASKS).map(|task| state(checkpoint, attempt, task)).collect();
     let (checkpoint, attempt) = (CheckpointId::new(checkpoint), AttemptId::new(attempt));
-    CheckpointMetadata { checkpoint, attempt, job: "job".to_owned(), tasks, finished }
+    let (job, pools) = ("job".to_owned(), Vec::new());
+    CheckpointMetadata { checkpoint, attempt, job, tasks, pools, finished }
 }
 
 fn state(checkpoint: u64, attempt: u64, task: u32) -> StateHandle {
@@ -66,6 +67,8 @@ fn text(output: CoordinatorOutput) -> String {
             ToTask::Completed(checkpoint) => format!("{task} {attempt} Completed {checkpoint}"),
             ToTask::Finish(checkpoint) => format!("{task} {attempt} Finish {checkpoint}"),
             ToTask::Aborted(checkpoint) => format!("{task} {attempt} Aborted {checkpoint}"),
+            ToTask::Assign(assignment) => format!("{task} {attempt} Assign {}", assignment.split),
+            ToTask::NoMoreSplits => format!("{task} {attempt} NoMoreSplits"),
         },
         CoordinatorOutput::Store(StoreRequest::Put {
             key,
@@ -81,6 +84,7 @@ fn text(output: CoordinatorOutput) -> String {
             Some(metadata) => format!("deploy {attempt} from {}", metadata.checkpoint),
             None => format!("deploy {attempt} from the start"),
         },
+        CoordinatorOutput::Search { source, known } => format!("search {source} behind {known}"),
         CoordinatorOutput::Cancel(attempt) => format!("cancel {attempt}"),
         CoordinatorOutput::Finished => "finished".to_owned(),
         CoordinatorOutput::Failed(error) => format!("failed: {error}"),
@@ -90,7 +94,8 @@ fn text(output: CoordinatorOutput) -> String {
 
 impl Bench {
     fn new(config: JobConfig, recovered: Recovered) -> Self {
-        let plan = Plan { tasks: TASKS, sources: vec![TaskId::new(0), TaskId::new(1)] };
+        let sources = [0, 1].map(TaskId::new).to_vec();
+        let plan = Plan { tasks: TASKS, sources, assigned: Vec::new() };
         let now = Instant::ZERO;
         let coordinator = Coordinator::new("job".to_owned(), plan, config, recovered, now);
         Self { coordinator, now, notes: Vec::new(), deadline: None }
@@ -194,6 +199,7 @@ impl Bench {
                 CoordinatorOutput::Send { .. }
                 | CoordinatorOutput::Store(_)
                 | CoordinatorOutput::Deploy { .. }
+                | CoordinatorOutput::Search { .. }
                 | CoordinatorOutput::Cancel(_)
                 | CoordinatorOutput::Finished
                 | CoordinatorOutput::Failed(_) => texts.push(text(output)),

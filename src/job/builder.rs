@@ -30,6 +30,7 @@ use crate::operator::sink::{
     Committing, Direct, ErasedSink, Logged, Sink, Transactional, TransactionalSink, WriteAheadSink,
 };
 use crate::operator::source::{EventTimes, Source, TimeOf, WatermarkStrategy};
+use crate::operator::split_source::{Assigned, SplitSource};
 use crate::operator::stage::Fused;
 use crate::operator::stateless::{FilterMap, FlatMap};
 use crate::state::key_group::{Key, KeyGroupCount, default_max_parallelism};
@@ -127,6 +128,11 @@ impl JobBuilder {
     /// Begins a stream with a source.
     pub fn source<S: Source>(&self, uid: &str, source: S) -> Stream<Pass<S::Record>> {
         self.begin(uid, SourceParts { source: Box::new(source), watermarks: None })
+    }
+
+    /// Begins a stream with a source whose splits are assigned to the tasks that ask for one.
+    pub fn split_source<S: SplitSource>(&self, uid: &str, source: S) -> Stream<Pass<S::Record>> {
+        self.begin(uid, SourceParts { source: Box::new(Assigned(source)), watermarks: None })
     }
 
     /// Begins a stream with a source that reads queues: messages are acknowledged when a checkpoint
@@ -548,6 +554,18 @@ fn check_mechanism(
         {
             let uid = vertex.name.to_string();
             return Err(GraphError::NoPositions { uid, mechanism });
+        }
+        if !mechanism.takes_checkpoints()
+            && parts.source.as_ref().is_some_and(|source| source.source.is_assigned())
+        {
+            let uid = vertex.name.to_string();
+            return Err(GraphError::NothingKeepsSplits { uid, mechanism });
+        }
+        if mechanism.awaits_end()
+            && parts.source.as_ref().is_some_and(|source| source.source.is_endless())
+        {
+            let uid = vertex.name.to_string();
+            return Err(GraphError::NeverEnds { uid, mechanism });
         }
         let Some(sink) = &parts.sink else { continue };
         let (uid, contract) = (sink.uid.to_string(), sink.sink.contract());

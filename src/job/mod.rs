@@ -7,6 +7,7 @@ mod claim;
 use std::sync::Arc;
 
 use crate::config::JobConfig;
+use crate::coordinator::{Plan, Readers};
 use crate::element::Batch;
 use crate::graph::{Channel, Cycle, Partition, PhysicalGraph, Subtask};
 use crate::guarantee::{Mechanism, SinkContract, StateHome};
@@ -16,7 +17,7 @@ use crate::operator::queue::Deliveries;
 use crate::operator::route::Route;
 use crate::operator::sink::{ErasedSink, SinkMachine};
 use crate::operator::source::{
-    ErasedSource, Release, SourceError, SourceMachine, WatermarkStrategy, assign_splits,
+    ErasedSource, Release, SourceError, SourceMachine, Supply, WatermarkStrategy, assign_splits,
 };
 use crate::operator::stage::Stage;
 use crate::operator::unacknowledged::Unacknowledged;
@@ -159,6 +160,28 @@ pub enum GraphError {
         /// The mechanism.
         mechanism: Mechanism,
     },
+    /// Splits that are assigned on the way without checkpoints to keep what is assigned to whom.
+    #[error(
+        "the splits of '{uid}' are assigned on the way, and the mechanism {mechanism} keeps \
+         nothing of that: use a mechanism that takes checkpoints, or a source that is cut before"
+    )]
+    NothingKeepsSplits {
+        /// The source.
+        uid: String,
+        /// The mechanism.
+        mechanism: Mechanism,
+    },
+    /// A mechanism whose one checkpoint covers the end, over a source that has none.
+    #[error(
+        "the mechanism {mechanism} takes its only checkpoint at the end of all input, and '{uid}' \
+         never ends: use a mechanism that takes checkpoints on the way"
+    )]
+    NeverEnds {
+        /// The source.
+        uid: String,
+        /// The mechanism.
+        mechanism: Mechanism,
+    },
     /// Rows that nothing would ever make visible.
     #[error(
         "the {contract} sink '{uid}' shows rows when a checkpoint completes, and the mechanism \
@@ -262,6 +285,21 @@ impl Job {
         match parts.stage {
             SinkStage::Whole | SinkStage::Writers => None,
             SinkStage::Committer(of) => Some((of, &*parts.sink)),
+        }
+    }
+
+    /// What the coordinator has to know of it.
+    pub fn plan(&self) -> Plan {
+        let sources = self.vertices.iter().enumerate();
+        let assigned = sources.filter_map(|(position, parts)| {
+            let source = VertexId::new(position as u32);
+            let is_assigned = parts.source.as_ref()?.source.is_assigned();
+            is_assigned.then(|| Readers { source, tasks: self.graph.tasks_of(source).collect() })
+        });
+        Plan {
+            tasks: self.graph.task_count() as u32,
+            sources: self.graph.source_tasks(),
+            assigned: assigned.collect(),
         }
     }
 
@@ -403,7 +441,8 @@ impl Job {
             }
         };
         let watermarks = parts.watermarks.clone();
-        SourceMachine::new(state, watermarks, release, deliveries, records_max)
+        let supply = if parts.source.is_assigned() { Supply::Assigned } else { Supply::Fixed };
+        SourceMachine::new(state, supply, watermarks, release, deliveries, records_max)
     }
 
     /// What the channels hold when tasks begin again from `states`, one for each task: by channel,

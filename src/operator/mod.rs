@@ -7,6 +7,7 @@ pub mod queue;
 pub mod route;
 pub mod sink;
 pub mod source;
+pub mod split_source;
 pub mod stage;
 pub mod stateless;
 pub(crate) mod unacknowledged;

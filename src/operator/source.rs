@@ -17,7 +17,7 @@ use std::marker::PhantomData;
 
 use crate::element::{Batch, Record};
 use crate::id::{CheckpointId, MessageId, SplitId, SubtaskIndex};
-use crate::message::TaskError;
+use crate::message::{Assignment, Found, TaskError};
 use crate::operator::queue::{Acknowledgement, Deliveries};
 use crate::operator::unacknowledged::Unacknowledged;
 use crate::state::codec;
@@ -59,6 +59,11 @@ pub trait Source: Clone + Send + 'static {
     /// Whether the input loses its oldest records while it is read. A replay that comes too late
     /// finds them [`Fetch::Gone`]: so retention bounds what such a source can promise.
     fn is_truncated(&self) -> bool {
+        false
+    }
+
+    /// Whether it never ends: it may have nothing for now, and never says that nothing will come.
+    fn is_endless(&self) -> bool {
         false
     }
 }
@@ -115,9 +120,25 @@ pub trait ErasedSource: Send {
     fn is_replayable(&self) -> bool;
     /// As [`Source::is_truncated`].
     fn is_truncated(&self) -> bool;
+    /// As [`Source::is_endless`].
+    fn is_endless(&self) -> bool {
+        false
+    }
     /// Whether it gives [`ReadOutcome::Messages`], which are to be acknowledged.
     fn is_queue(&self) -> bool {
         false
+    }
+    /// Whether its splits are found as time goes on, and assigned to the tasks that ask for one.
+    fn is_assigned(&self) -> bool {
+        false
+    }
+    /// As [`SplitSource::search`](crate::operator::split_source::SplitSource::search): the cursors,
+    /// encoded.
+    ///
+    /// # Errors
+    /// As there.
+    fn search(&mut self, _known: u32) -> Result<Found<Vec<u8>>, SourceError> {
+        unreachable!("only a source whose splits are assigned is searched")
     }
     /// As [`Queue::acknowledge`](crate::operator::queue::Queue::acknowledge).
     ///
@@ -142,19 +163,7 @@ impl<S: Source> ErasedSource for S {
     }
 
     fn read(&mut self, cursor: &[u8], records_max: usize) -> ReadOutcome {
-        let mut split = match codec::decode(cursor) {
-            Ok(split) => split,
-            Err(error) => return ReadOutcome::Failed(TaskError::Restore(error.to_string())),
-        };
-        match Source::read(self, &mut split, records_max) {
-            Ok(Fetch::Records(records)) => {
-                ReadOutcome::Records { records: Batch::new(records), cursor: codec::encode(&split) }
-            }
-            Ok(Fetch::Nothing) => ReadOutcome::Nothing,
-            Ok(Fetch::End) => ReadOutcome::End,
-            Ok(Fetch::Gone { wanted, first }) => ReadOutcome::Gone { wanted, first },
-            Err(error) => ReadOutcome::Failed(error.into()),
-        }
+        read_at(cursor, |split| Source::read(self, split, records_max))
     }
 
     fn is_replayable(&self) -> bool {
@@ -165,8 +174,32 @@ impl<S: Source> ErasedSource for S {
         Source::is_truncated(self)
     }
 
+    fn is_endless(&self) -> bool {
+        Source::is_endless(self)
+    }
+
     fn clone_box(&self) -> Box<dyn ErasedSource> {
         Box::new(self.clone())
+    }
+}
+
+/// Reads at an encoded cursor.
+pub(crate) fn read_at<T: Record, S: Record>(
+    cursor: &[u8],
+    read: impl FnOnce(&mut S) -> Result<Fetch<T>, SourceError>,
+) -> ReadOutcome {
+    let mut split = match codec::decode(cursor) {
+        Ok(split) => split,
+        Err(error) => return ReadOutcome::Failed(TaskError::Restore(error.to_string())),
+    };
+    match read(&mut split) {
+        Ok(Fetch::Records(records)) => {
+            ReadOutcome::Records { records: Batch::new(records), cursor: codec::encode(&split) }
+        }
+        Ok(Fetch::Nothing) => ReadOutcome::Nothing,
+        Ok(Fetch::End) => ReadOutcome::End,
+        Ok(Fetch::Gone { wanted, first }) => ReadOutcome::Gone { wanted, first },
+        Err(error) => ReadOutcome::Failed(error.into()),
     }
 }
 
@@ -293,6 +326,7 @@ pub fn assign_splits(
 #[derive(Clone)]
 pub struct SourceMachine {
     splits: Vec<SplitProgress>,
+    supply: Supply,
     phase: SourcePhase,
     turn: usize,
     watermarks: Option<WatermarkStrategy>,
@@ -303,6 +337,19 @@ pub struct SourceMachine {
     /// If the splits are queues.
     deliveries: Option<Deliveries>,
     records_max: usize,
+}
+
+/// Which splits there are beside those that a source machine has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Supply {
+    /// None: each task has had its own from the start.
+    Fixed,
+    /// Perhaps some, one of which is asked for when all others are read.
+    Assigned,
+    /// One was asked for.
+    Asked,
+    /// None any more.
+    Over,
 }
 
 /// What has to happen to a record that was read beside its being emitted.
@@ -326,6 +373,10 @@ struct SplitProgress {
 }
 
 impl SplitProgress {
+    fn new(state: SplitState) -> Self {
+        Self { state, watermark: EventTime::MIN, empty_reads: 0, ended: false }
+    }
+
     /// Records of the split are being emitted.
     fn note(&mut self, records: &Batch, watermarks: Option<&WatermarkStrategy>) {
         self.state.records += records.len() as u64;
@@ -357,6 +408,8 @@ pub(crate) enum SourceStep {
         /// The number of the read, where it is to be acknowledged.
         read: Option<u64>,
     },
+    /// Ask for another split.
+    Ask,
     End,
 }
 
@@ -364,19 +417,15 @@ impl SourceMachine {
     /// Begins at `state`; with `deliveries`, the splits are queues.
     pub(crate) fn new(
         state: SourceState,
+        supply: Supply,
         watermarks: Option<WatermarkStrategy>,
         release: Release,
         deliveries: Option<Deliveries>,
         records_max: usize,
     ) -> Self {
-        let splits = state.splits.into_iter().map(|state| SplitProgress {
-            state,
-            watermark: EventTime::MIN,
-            empty_reads: 0,
-            ended: false,
-        });
         Self {
-            splits: splits.collect(),
+            splits: state.splits.into_iter().map(SplitProgress::new).collect(),
+            supply,
             phase: SourcePhase::Idle,
             turn: 0,
             watermarks,
@@ -452,12 +501,28 @@ impl SourceMachine {
                     self.phase = SourcePhase::AwaitingRead;
                     Some(SourceStep::Read(request))
                 }
+                None if self.supply == Supply::Assigned => {
+                    self.supply = Supply::Asked;
+                    Some(SourceStep::Ask)
+                }
                 None if self.may_end() => {
                     self.phase = SourcePhase::Ended;
                     Some(SourceStep::End)
                 }
                 None => None,
             },
+        }
+    }
+
+    /// The answer to [`SourceStep::Ask`]. What was not asked for is read as well: it is nobody
+    /// else's.
+    pub(crate) fn handle_assigned(&mut self, assignment: Option<Assignment>) {
+        match assignment {
+            Some(Assignment { split, cursor }) => {
+                self.splits.push(SplitProgress::new(SplitState { split, cursor, records: 0 }));
+                self.supply = Supply::Assigned;
+            }
+            None => self.supply = Supply::Over,
         }
     }
 
@@ -525,7 +590,9 @@ impl SourceMachine {
                     deliveries.repeat();
                 }
             }
-            ReadOutcome::End => split.ended = true,
+            ReadOutcome::End if self.supply == Supply::Fixed => split.ended = true,
+            // Neither the coordinator nor this task has it any more: it is done.
+            ReadOutcome::End => self.splits.retain(|of| of.state.split != reply.split),
             ReadOutcome::Messages { records, ids } => {
                 let deliveries = self.deliveries.as_mut().expect("only a queue gives messages");
                 let fresh = deliveries.receive(reply.split, records, &ids);
@@ -612,7 +679,11 @@ impl SourceMachine {
             Release::AtOnce | Release::Reserved => true,
             Release::Kept(kept) => kept.is_settled(),
         };
-        is_settled && self.splits.iter().all(|split| split.ended)
+        let may_get_more = match self.supply {
+            Supply::Fixed | Supply::Over => false,
+            Supply::Assigned | Supply::Asked => true,
+        };
+        is_settled && !may_get_more && self.splits.iter().all(|split| split.ended)
     }
 
     /// The splits take turns, so that their event times advance together.
@@ -639,7 +710,7 @@ mod tests {
         let state = assign_splits(&cursors, SubtaskIndex::new(0), 1);
         let times = Box::new(TimeOf::new(|millis: &i64| EventTime::from_millis(*millis)));
         let watermarks = WatermarkStrategy { times, disorder_ms: 0, idle_after };
-        SourceMachine::new(state, Some(watermarks), Release::AtOnce, None, 1)
+        SourceMachine::new(state, Supply::Fixed, Some(watermarks), Release::AtOnce, None, 1)
     }
 
     /// Whether it wakes, and what is new about event time, after a read.

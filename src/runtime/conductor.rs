@@ -9,10 +9,11 @@ use std::time::Duration;
 use crate::coordinator::{Coordinator, CoordinatorNote, JobError};
 use crate::drive::{CoordinatorDriver, drain_coordinator};
 use crate::guarantee::Mechanism;
-use crate::id::{AttemptId, CheckpointId, TaskId};
+use crate::id::{AttemptId, CheckpointId, TaskId, VertexId};
 use crate::job::Job;
-use crate::message::{FromTask, TaskMessage, ToTask};
+use crate::message::{Found, FromTask, TaskError, TaskMessage, ToTask};
 use crate::runtime::deploy::{self, Cargo, Refusal};
+use crate::runtime::guard;
 use crate::runtime::mail::{ToCoordinator, ToWorker, WorkerAddress};
 use crate::runtime::options::{RunError, RunEvent, RunReport};
 use crate::runtime::slot::Counters;
@@ -39,12 +40,22 @@ pub(super) struct Progress {
     deadline: Option<Instant>,
     /// A task that could not be put together: told to the coordinator as its failure.
     refused: Option<TaskMessage>,
+    /// The searches for splits that were asked for.
+    searches: Vec<Search>,
     /// The workers that have not yet confirmed the cancellation.
     cancelling: usize,
     outcome: Option<Result<(), JobError>>,
     /// The bytes of checkpoints whose metadata is being written.
     bytes: BTreeMap<CheckpointId, u64>,
     report: RunReport,
+}
+
+/// A search for splits behind the first `known` ones.
+struct Search {
+    source: VertexId,
+    known: u32,
+    /// It is not to be made before.
+    from: Instant,
 }
 
 impl Conductor<'_> {
@@ -63,6 +74,9 @@ impl Conductor<'_> {
             if let Some(outcome) = self.progress.outcome.take() {
                 outcome?;
                 return Ok(self.report(&coordinator));
+            }
+            if self.search_for_splits(&mut coordinator) {
+                continue;
             }
             let received = mail.recv_timeout(self.patience());
             self.handle(&mut coordinator, received);
@@ -98,6 +112,29 @@ impl Conductor<'_> {
         if self.stop.load(Ordering::Relaxed) {
             coordinator.cancel(now);
         }
+    }
+
+    /// Makes the searches that are due; whether the coordinator has been told of one. One that
+    /// finds nothing is made again after a pause.
+    fn search_for_splits(&mut self, coordinator: &mut Coordinator) -> bool {
+        let now = self.now();
+        let mut has_told = false;
+        let due = |search: &mut Search| search.from <= now;
+        let searches: Vec<Search> = self.progress.searches.extract_if(.., due).collect();
+        for Search { source, known, .. } in searches {
+            let client = self.job.source(source);
+            let mut client = client.expect("only a vertex with a source is searched");
+            match guard::catch(|| client.search(known).map_err(TaskError::from)) {
+                Ok(Found::Nothing) => {
+                    self.progress.searches.push(Search { source, known, from: now + GLANCE });
+                }
+                found => {
+                    coordinator.handle_found(now, source, found);
+                    has_told = true;
+                }
+            }
+        }
+        has_told
     }
 
     fn now(&self) -> Instant {
@@ -184,6 +221,10 @@ impl CoordinatorDriver for Conductor<'_> {
         }
     }
 
+    fn search(&mut self, source: VertexId, known: u32) {
+        self.progress.searches.push(Search { source, known, from: Instant::ZERO });
+    }
+
     fn cancel(&mut self, attempt: AttemptId) {
         self.progress.cancelling = self.workers.len();
         for worker in &self.workers {
@@ -211,5 +252,5 @@ impl CoordinatorDriver for Conductor<'_> {
     }
 }
 
-/// How often the stop flag is looked at and progress is told.
+/// How often the stop flag is looked at, progress is told, and splits are searched for.
 const GLANCE: Duration = Duration::from_millis(20);

@@ -36,7 +36,7 @@ mod writer;
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use crate::coordinator::{Coordinator, Plan};
+use crate::coordinator::Coordinator;
 use crate::job::Job;
 use crate::time::Instant;
 
@@ -67,13 +67,9 @@ pub fn run(job: &Job, options: RunOptions) -> Result<RunReport, RunError> {
     }
     let started = std::time::Instant::now();
     let recovered = recover::find(job, options.store.as_ref(), &options.resume)?;
-    let plan = Plan {
-        tasks: u32::try_from(job.graph().task_count()).expect("tasks are numbered by u32"),
-        sources: job.graph().source_tasks(),
-    };
     let coordinator = Coordinator::new(
         job.name().to_owned(),
-        plan,
+        job.plan(),
         job.config().clone(),
         recovered,
         Instant::ZERO,

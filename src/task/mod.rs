@@ -377,6 +377,8 @@ impl Task {
             ToTask::Completed(checkpoint) => self.handle_completed(checkpoint),
             ToTask::Finish(checkpoint) => self.handle_finish(checkpoint),
             ToTask::Aborted(checkpoint) => self.handle_aborted(checkpoint),
+            ToTask::Assign(assignment) => self.handle_assigned(Some(assignment)),
+            ToTask::NoMoreSplits => self.handle_assigned(None),
         }
     }
 
@@ -556,6 +558,7 @@ impl Task {
                 self.number_produced();
                 self.advance_source();
             }
+            SourceStep::Ask => self.report(FromTask::WantsSplit),
             SourceStep::End => self.end_data(),
         }
     }

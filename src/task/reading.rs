@@ -1,5 +1,6 @@
 //! What a source task does with what was read, and what it tells the queues that it reads.
 
+use crate::message::Assignment;
 use crate::operator::queue::Acknowledgement;
 use crate::operator::source::{ReadReply, SourceMachine};
 use crate::task::{Task, TaskOutput};
@@ -21,6 +22,14 @@ impl Task {
                 self.pull();
             }
             Err(error) => self.fail(error),
+        }
+    }
+
+    /// The coordinator has answered that the task wants a split: here is one, or there is none.
+    pub(super) fn handle_assigned(&mut self, assignment: Option<Assignment>) {
+        if let Some(source) = &mut self.source {
+            source.handle_assigned(assignment);
+            self.pull();
         }
     }
 

@@ -260,9 +260,9 @@ fn rules_099_and_102_a_restored_finished_task_says_no_last_words_again() {
     for channel in [0, 1] {
         assert_eq!(task.end(channel), [""; 0]);
     }
-    let finish = ToTask::Finish(CheckpointId::new(1));
-    assert_eq!(task.message(finish), ["out0: end of partition", "finished"]);
-    assert_eq!(task.message(finish), ["finished"], "the first answer may be lost");
+    let finish = || ToTask::Finish(CheckpointId::new(1));
+    assert_eq!(task.message(finish()), ["out0: end of partition", "finished"]);
+    assert_eq!(task.message(finish()), ["finished"], "the first answer may be lost");
     assert_eq!(task.trigger(2), [""; 0]);
 }
 
@@ -271,9 +271,9 @@ fn rule_102_a_task_finishes_when_its_last_commit_is_confirmed() {
     let mut task = with_pending(1);
     task.end(0);
     task.end(1);
-    let finish = ToTask::Finish(CheckpointId::new(1));
-    assert_eq!(task.message(finish), ["commit 1-0"]);
-    assert_eq!(task.message(finish), [""; 0]);
+    let finish = || ToTask::Finish(CheckpointId::new(1));
+    assert_eq!(task.message(finish()), ["commit 1-0"]);
+    assert_eq!(task.message(finish()), [""; 0]);
     assert_eq!(task.committed(0), ["finished"]);
 }
 
@@ -669,6 +669,7 @@ fn report_text(report: &FromTask) -> String {
             format!("acknowledge {checkpoint} finished")
         }
         FromTask::Declined { checkpoint, reason } => format!("decline {checkpoint}: {reason:?}"),
+        FromTask::WantsSplit => "wants split".to_owned(),
         FromTask::EndOfData => "end of data".to_owned(),
         FromTask::Finished => "finished".to_owned(),
         FromTask::Failed(error) => format!("failed: {error}"),

@@ -303,7 +303,7 @@ impl World {
             match output {
                 CoordinatorOutput::Send { task, attempt, message } => {
                     assert_eq!(self.live, Some(attempt), "{task} of it is not deployed");
-                    self.judge_message(message);
+                    self.judge_message(&message);
                     self.told.push((task, message));
                 }
                 CoordinatorOutput::Store(StoreRequest::Put { key, value }) => {
@@ -321,6 +321,7 @@ impl World {
                 CoordinatorOutput::Deploy { attempt, restore } => {
                     self.judge_deploy(attempt, restore.as_ref());
                 }
+                CoordinatorOutput::Search { .. } => unreachable!("all splits are cut beforehand"),
                 CoordinatorOutput::Cancel(attempt) => {
                     assert_eq!(self.live.take(), Some(attempt));
                     self.told.clear();
@@ -335,8 +336,8 @@ impl World {
         self.coordinator.check_invariants();
     }
 
-    fn judge_message(&mut self, message: ToTask) {
-        match message {
+    fn judge_message(&mut self, message: &ToTask) {
+        match *message {
             ToTask::Trigger { checkpoint, .. } => assert_eq!(self.in_flight, Some(checkpoint)),
             ToTask::Completed(checkpoint) | ToTask::Finish(checkpoint) => {
                 assert!(self.complete.contains(&checkpoint), "promised before it was stored");
@@ -346,6 +347,7 @@ impl World {
             ToTask::Aborted(checkpoint) => {
                 assert!(!self.checkpoints.contains_key(&checkpoint), "{checkpoint} is complete");
             }
+            ToTask::Assign(_) | ToTask::NoMoreSplits => unreachable!("no task asks for a split"),
         }
     }
 
@@ -451,7 +453,7 @@ impl World {
 }
 
 fn start(config: &JobConfig, recovered: Recovered, now: Instant) -> Coordinator {
-    let plan = Plan { tasks: TASKS, sources: vec![TaskId::new(0)] };
+    let plan = Plan { tasks: TASKS, sources: vec![TaskId::new(0)], assigned: Vec::new() };
     Coordinator::new("job".to_owned(), plan, config.clone(), recovered, now)
 }
 

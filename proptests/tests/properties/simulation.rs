@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use cofferdam::guarantee::{Guarantee, Mechanism};
 use cofferdam_sim::jobs::{self, BuiltinJob, Parameters};
 use cofferdam_sim::oracle::Verdict;
-use cofferdam_sim::run::{Mode, Run, Script};
+use cofferdam_sim::run::{Hashes, Mode, Report, Run, Script};
 use cofferdam_sim::scenario::{Scenario, Seed, VERSION};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -18,11 +18,11 @@ proptest! {
     #[test]
     fn exactly_once_is_held_and_a_seed_is_a_run(job in job(), seed: u64) {
         let mode = mode(job, Guarantee::ExactlyOnce);
-        let report = run(job, &mode, seed, None).finish();
+        let (report, hashes) = finish(job, &mode, seed);
         prop_assert_eq!(report.judgement.state, Verdict::Held, "{:?}", report.judgement);
         prop_assert_eq!(report.judgement.output, Some(Verdict::Held), "{:?}", report.judgement);
-        let again = run(job, &mode, seed, None).finish();
-        prop_assert_eq!(again.trace_hash, report.trace_hash);
+        let (again, hashes_again) = finish(job, &mode, seed);
+        prop_assert_eq!(hashes_again, hashes);
         prop_assert_eq!(again.judgement, report.judgement);
     }
 
@@ -31,12 +31,12 @@ proptest! {
         let job = "random-graph";
         let reports = [Mechanism::Aligned, Mechanism::Unaligned, Mechanism::AlignedTimeout]
             .map(|mechanism| Mode { mechanism, ..mode(job, Guarantee::ExactlyOnce) })
-            .map(|mode| run(job, &mode, seed, None).finish());
-        for report in &reports {
+            .map(|mode| finish(job, &mode, seed));
+        let (_, first) = reports[0];
+        for (report, hashes) in &reports {
             prop_assert_eq!(report.judgement.state, Verdict::Held, "{:?}", report.judgement);
             prop_assert_eq!(report.judgement.output, Some(Verdict::Held), "{:?}", report.judgement);
-            prop_assert_eq!(report.state_hash, reports[0].state_hash);
-            prop_assert_eq!(report.output_hash, reports[0].output_hash);
+            prop_assert_eq!((hashes.state, hashes.output), (first.state, first.output));
         }
     }
 
@@ -57,18 +57,17 @@ proptest! {
         at: Index,
     ) {
         let mode = mode(job, guarantee);
-        let expected = run(job, &mode, seed, None).finish();
+        let (expected, hashes) = finish(job, &mode, seed);
         let mut original = run(job, &mode, seed, None);
         for _ in 0..at.index(expected.events as usize) {
             original.world_mut().step();
         }
         let mut fork = original.world_mut().fork();
         fork.run();
-        prop_assert_eq!(fork.trace_hash(), expected.trace_hash);
+        prop_assert_eq!(fork.trace_hash(), hashes.trace);
         prop_assert_eq!(fork.events(), expected.events);
         let report = original.finish();
-        prop_assert_eq!(report.trace_hash, expected.trace_hash);
-        prop_assert_eq!(report.state_hash, expected.state_hash);
+        prop_assert_eq!(original.hashes(), hashes);
         prop_assert_eq!(report.judgement, expected.judgement);
     }
 
@@ -89,7 +88,7 @@ proptest! {
         let mut played = run(job, &mode, seed, Some(matched.script));
         let report = played.finish();
         prop_assert_eq!(report.diverged, []);
-        prop_assert_eq!(report.trace_hash, expected.trace_hash);
+        prop_assert_eq!(played.hashes(), recorded.hashes());
         prop_assert_eq!(report.judgement, expected.judgement);
     }
 
@@ -119,6 +118,11 @@ proptest! {
             prop_assert_eq!(read_again.expect("what was read can be written"), scenario);
         }
     }
+}
+
+fn finish(job: &'static str, mode: &Mode, seed: u64) -> (Report, Hashes) {
+    let mut run = run(job, mode, seed, None);
+    (run.finish(), run.hashes())
 }
 
 /// The name of a built-in job.

@@ -300,15 +300,16 @@ impl Replayed<'_> {
         let judgement = &report.judgement;
         let violation = violation(run, report);
         if console.is_json() {
+            let hashes = run.hashes();
             return console.row(&Out {
                 schema: "cofferdam.replay/1",
                 job: plan.job.name(),
                 mode: mode_of(&plan.mode),
                 seed: plan.seed,
                 events: report.events,
-                trace_hash: hash_text(run.world().trace_hash()),
-                state_hash: hash_text(run.state_hash()),
-                output_hash: hash_text(run.output_hash()),
+                trace_hash: hash_text(hashes.trace),
+                state_hash: hash_text(hashes.state),
+                output_hash: hash_text(hashes.output),
                 state_verdict: judgement.state.to_string(),
                 output_verdict: judgement.output.map(|verdict| verdict.to_string()),
                 state_level: judgement.state_level,

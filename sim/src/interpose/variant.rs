@@ -161,6 +161,25 @@ variants! {
     ConfirmedUnheard = "confirmed-unheard",
     /// A queue gives a message that comes again another id.
     RedeliveredUnderNewId = "redelivered-under-new-id",
+    /// Every split that comes back after a failure is lost.
+    ReturnedSplitsLost = "returned-splits-lost",
+    /// A split is lost that was on its way to a task when its attempt failed.
+    SplitForTheDeadLost = "split-for-the-dead-lost",
+    /// A split that comes back a second time is lost: only the first assignment is remembered.
+    ReassignedSplitsLost = "reassigned-splits-lost",
+    /// A task is given a split before it runs, and never hears of it.
+    SplitBeforeRegistered = "split-before-registered",
+    /// A restarted coordinator searches from the start, whatever its checkpoint knows.
+    SplitsFoundAgain = "splits-found-again",
+    /// If a task has nothing to give back after a failure, splits are searched for from the start.
+    EmptyReturnForgets = "empty-return-forgets",
+    /// The coordinator's part of a checkpoint says how far splits were found and not which of them
+    /// nobody has.
+    UnassignedLeftOut = "unassigned-left-out",
+    /// The coordinator's part of a checkpoint is older than the last assignment before it.
+    PoolBeforeAssignment = "pool-before-assignment",
+    /// Snapshots do not hold the splits of which nothing has been read.
+    UnreadSplitsLeftOut = "unread-splits-left-out",
     /// What comes again and is in the restored state is dropped and not acknowledged.
     RestoredNotAcknowledged = "restored-not-acknowledged",
 }

@@ -10,6 +10,7 @@ use cofferdam::job::{JobBuilder, Stream};
 use cofferdam::operator::Emit;
 use cofferdam::operator::chain::{Pass, Segment};
 use cofferdam::operator::keyed::{KeyedContext, KeyedProcess};
+use cofferdam::operator::split_source::Pieces;
 use cofferdam::operator::stateless::FlatMap;
 use cofferdam::state::codec::{self, DecodeError};
 
@@ -46,10 +47,20 @@ impl BuiltinJob for RandomGraph {
         let builder = builder(self.name(), setup.shape);
         let mechanism = setup.config.mechanism;
         // Nobody acknowledges messages to a queue before the end if nothing completes before.
-        let acknowledges = mechanism.restores() && !mechanism.awaits_end();
-        let from_queues = dice.chance(200) && acknowledges;
-        let stream = begin(&builder, &plan, &lists, from_queues);
+        let completes = mechanism.restores() && !mechanism.awaits_end();
+        let from_queues = dice.chance(200) && completes;
         let in_stages = dice.chance(300) && mechanism.takes_checkpoints();
+        let are_assigned = dice.chance(300) && mechanism.takes_checkpoints() && completes;
+        let input = match (from_queues, are_assigned) {
+            (true, _) => Input::Queues,
+            (false, true) => {
+                let [splits, together] = [9, 4].map(|most| dice.between(1, most) as usize);
+                Input::Assigned { splits, together }
+            }
+            (false, false) => Input::Cut,
+        };
+        let is_endless = dice.chance(150) && mechanism.takes_checkpoints() && completes;
+        let stream = begin(&builder, &plan, &lists, input, is_endless);
         if setup.sink == SinkContract::TwoPhase && in_stages {
             take_steps(stream, &plan, &WatchedInStages);
         } else {
@@ -86,18 +97,36 @@ impl Row for Item {
     }
 }
 
+/// How the sources of a graph are read.
+#[derive(Clone, Copy)]
+enum Input {
+    /// Cut beforehand.
+    Cut,
+    /// As queues.
+    Queues,
+    /// In so many splits, which are found so many at a time, and assigned.
+    Assigned { splits: usize, together: usize },
+}
+
 fn begin(
     builder: &JobBuilder,
     plan: &Plan,
     lists: &[Arc<Vec<Item>>],
-    from_queues: bool,
+    input: Input,
+    is_endless: bool,
 ) -> Stream<Pass<Item>> {
     let sources = plan.sources.iter().zip(lists).enumerate();
     let streams = sources.map(|(number, (parallelism, list))| {
         let uid = format!("source-{number}");
-        let source = match from_queues {
-            true => builder.queue(&uid, MemoryQueue::new(list, *parallelism)),
-            false => builder.source(&uid, VecSource::from(list.clone())),
+        let values = VecSource::from(list.clone());
+        let source = match (input, is_endless) {
+            (Input::Cut, false) => builder.source(&uid, values),
+            (Input::Cut, true) => builder.source(&uid, values.endless()),
+            (Input::Queues, _) => builder.queue(&uid, MemoryQueue::new(list, *parallelism)),
+            (Input::Assigned { splits, together }, _) => {
+                let pieces = Pieces::new(values, splits, together);
+                builder.split_source(&uid, if is_endless { pieces.endless() } else { pieces })
+            }
         };
         source.parallelism(*parallelism)
     });

@@ -6,6 +6,7 @@ use cofferdam::job::Job;
 use cofferdam::operator::Emit;
 use cofferdam::operator::keyed::{KeyedContext, KeyedProcess};
 use cofferdam::operator::source::Source;
+use cofferdam::operator::split_source::Pieces;
 use cofferdam::time::EventTime;
 
 use crate::dice::Dice;
@@ -13,7 +14,7 @@ use crate::jobs::ends::{Ends, builder};
 use crate::jobs::lines::{Format, ReadsLines};
 use crate::jobs::row::{Entry, Origin};
 use crate::jobs::running::{Running, fold_by_key};
-use crate::jobs::{JobError, Parameter, Setup};
+use crate::jobs::{JobError, Parameter, Setup, parse_count};
 use crate::reference::Reference;
 use crate::reference::running::{Emits, RunningReference};
 use crate::workload::text;
@@ -31,11 +32,19 @@ impl Running for WordCount {
 
     const NAME: &'static str = "wordcount";
     const ABOUT: &'static str = "counts the words of text lines";
-    const PARAMETERS: &'static [Parameter] = &[Parameter {
-        flag: "emit",
-        default: "changes",
-        help: "changes: the count so far for every word; final: one line a word at the end",
-    }];
+    const PARAMETERS: &'static [Parameter] = &[
+        Parameter {
+            flag: "emit",
+            default: "changes",
+            help: "changes: the count so far for every word; final: one line a word at the end",
+        },
+        Parameter {
+            flag: "splits",
+            default: "0",
+            help: "how many splits to assign to the source tasks that ask for one; 0: each has its \
+                   own from the start",
+        },
+    ];
 
     fn parse(fields: &[&str]) -> Result<Entry<()>, String> {
         Ok(Entry::new(fields[0].to_owned(), ()))
@@ -66,7 +75,11 @@ impl Running for WordCount {
         setup: &Setup,
     ) -> Result<Job, JobError> {
         let builder = builder(Self::NAME, setup.shape);
-        let words = builder.source("lines", source).flat_map("split", split);
+        let lines = match setup.parameters.read("splits", parse_count)? as usize {
+            0 => builder.source("lines", source),
+            splits => builder.split_source("lines", Pieces::new(source, splits, splits)),
+        };
+        let words = lines.flat_map("split", split);
         match emits_final(setup)? {
             true => ends.end(words.key_by_ref(|word| &word.key).process("fold", FinalCount), "out"),
             false => ends.end(fold_by_key::<Self, _>(words), "out"),

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use cofferdam::coordinator::{self, Coordinator, CoordinatorNote, CoordinatorOutput, Phase};
+use cofferdam::coordinator::{Coordinator, CoordinatorNote, CoordinatorOutput, Phase};
 use cofferdam::id::{AttemptId, TaskId};
-use cofferdam::message::ToTask;
+use cofferdam::message::{Assignment, ToTask};
 use cofferdam::storage::{CheckpointMetadata, StoreKey, StoreRequest};
 use cofferdam::time::Instant;
 use cofferdam::trace::{Disturbance, TraceEvent, Window};
@@ -22,10 +22,7 @@ impl World {
     /// A coordinator begins: it reads what earlier ones left in the store.
     pub(super) fn start_coordinator(&mut self) {
         let job = &self.plan.job;
-        let plan = coordinator::Plan {
-            tasks: job.graph().task_count() as u32,
-            sources: job.graph().source_tasks(),
-        };
+        let plan = job.plan();
         let (name, config) = (job.name().to_owned(), job.config().clone());
         let mut recovered = self.store.recovered();
         self.interposer.recovered(&mut recovered);
@@ -104,9 +101,13 @@ impl World {
     fn carry_out_control(&mut self, output: CoordinatorOutput) {
         match output {
             CoordinatorOutput::Send { task, attempt, message } => {
+                if self.loses_split(task, attempt, &message) {
+                    return;
+                }
                 self.send_to_task(task, attempt, message);
             }
-            CoordinatorOutput::Store(StoreRequest::Put { key, value }) => {
+            CoordinatorOutput::Store(StoreRequest::Put { key, mut value }) => {
+                self.change_pools(&mut value);
                 let writer = Writer::Coordinator(self.control.life);
                 self.put(writer, key, value.encode().into());
             }
@@ -114,6 +115,7 @@ impl World {
                 self.store.discard(checkpoint);
             }
             CoordinatorOutput::Deploy { attempt, restore } => self.deploy(attempt, restore),
+            CoordinatorOutput::Search { source, known } => self.search(source, known),
             CoordinatorOutput::Cancel(attempt) => {
                 self.stop_tasks();
                 self.record(TraceEvent::Cancelled { attempt });
@@ -139,11 +141,13 @@ impl World {
     fn note(&mut self, note: &CoordinatorNote) {
         match *note {
             CoordinatorNote::CheckpointTriggered(checkpoint) => {
+                self.interposer.triggered();
                 self.record(TraceEvent::Triggered { checkpoint });
             }
             CoordinatorNote::CheckpointCompleted { checkpoint, .. } => {
                 let attempt = self.control.attempt;
                 self.record(TraceEvent::Completed { checkpoint, attempt });
+                self.stop_if_quiet();
             }
             CoordinatorNote::CheckpointAborted { checkpoint, reason } => {
                 self.record(TraceEvent::Aborted { checkpoint, reason });
@@ -155,22 +159,28 @@ impl World {
     }
 
     /// Triggers come in order and are not lost; notices may be lost, late or doubled (rule 58).
+    /// What is said of splits is not lost either and comes ahead of a later trigger, but may
+    /// overtake an earlier one.
     fn send_to_task(&mut self, task: TaskId, attempt: AttemptId, message: ToTask) {
         let subject = task.get();
+        if let ToTask::Assign(Assignment { split, .. }) = message {
+            self.record(TraceEvent::Assigned { task, attempt, split });
+        }
         let most = self.plan.options.message_delay_us;
         let at = self.now + self.delay(Choice::MessageDelay, subject, most);
         let is_notice = match message {
-            ToTask::Trigger { .. } => false,
+            ToTask::Trigger { .. } | ToTask::Assign(_) | ToTask::NoMoreSplits => false,
             ToTask::Completed(_) | ToTask::Finish(_) | ToTask::Aborted(_) => true,
         };
         if !is_notice || !self.may_disturb() {
             let Some(slot) = self.slot_mut(task, attempt) else { return };
-            let at = at.max(slot.last_notice);
-            slot.last_notice = at;
+            let may_overtake = matches!(message, ToTask::Assign(_) | ToTask::NoMoreSplits);
+            let at = if may_overtake { at } else { at.max(slot.last_notice) };
+            slot.last_notice = at.max(slot.last_notice);
             return self.queue.schedule(at, Event::Notice(task, attempt, message));
         }
         for at in self.fates(task, at) {
-            self.queue.schedule(at, Event::Notice(task, attempt, message));
+            self.queue.schedule(at, Event::Notice(task, attempt, message.clone()));
         }
     }
 
@@ -208,6 +218,7 @@ impl World {
         self.stop_tasks();
         let restored = restore.as_ref().map(|metadata| metadata.checkpoint);
         self.record(TraceEvent::Deployed { attempt, restored });
+        self.last_moved = self.now;
         self.control.attempt = attempt;
         self.control.restore = restore;
         let plan = self.plan.clone();
@@ -241,6 +252,7 @@ impl World {
         if let Some(restore) = self.control.restore.clone() {
             self.refill(attempt, &restore);
         }
+        self.deploy_readers(attempt);
         for task in plan.job.graph().tasks() {
             let delay = self.delay(Choice::StartDelay, task.get(), plan.options.start_us);
             self.queue.schedule(self.now + delay, Event::Start(task, attempt));

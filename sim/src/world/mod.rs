@@ -11,12 +11,14 @@
 mod commits;
 mod control;
 mod crash;
+mod endless;
 mod in_flight;
 mod lineage;
 mod outputs;
 mod progress;
 mod queues;
 mod saved;
+mod splits;
 mod steps;
 mod upstream;
 
@@ -114,6 +116,8 @@ pub struct World {
     incarnations: BTreeMap<AttemptId, Vec<Log<Applied>>>,
     events: u64,
     ending: Option<Ending>,
+    /// When a task last took in a record, or an attempt began.
+    last_moved: Instant,
 }
 
 /// How a run ended.
@@ -123,6 +127,8 @@ pub enum Ending {
     Finished,
     /// The job has given up.
     Failed(JobError),
+    /// The job is endless: it was stopped when all that its sources had given was covered.
+    Stopped,
     /// Nothing more happens, or too much, and the job is not done.
     Stuck,
 }
@@ -202,6 +208,7 @@ enum Event {
     Written { writer: Writer, reply: StoreReply },
     External { task: TaskId, attempt: AttemptId, request: SinkRequest },
     Cancelled(AttemptId),
+    Search { life: u64, source: VertexId, known: u32 },
     Truncation(u32),
     QueueTold(TaskId, AttemptId, Acknowledgement),
     QueueConfirmed(TaskId, AttemptId, Acknowledgement),
@@ -256,6 +263,7 @@ impl World {
             incarnations: BTreeMap::new(),
             events: 0,
             ending: None,
+            last_moved: Instant::ZERO,
             plan,
         };
         world.plan_truncations();
@@ -296,6 +304,9 @@ impl World {
             self.ending.get_or_insert(Ending::Stuck);
             return false;
         }
+        if self.ending == Some(Ending::Stopped) {
+            return false;
+        }
         let Some((at, event)) = self.queue.pop() else {
             self.ending.get_or_insert(Ending::Stuck);
             return false;
@@ -334,6 +345,11 @@ impl World {
     /// The decisions made so far.
     pub fn decider(&self) -> &Decider {
         &self.decider
+    }
+
+    /// Whether nothing is left to do.
+    pub fn is_done(&self) -> bool {
+        matches!(self.ending, Some(Ending::Finished | Ending::Stopped))
     }
 
     /// The external systems.
@@ -396,6 +412,7 @@ impl World {
             Event::Cancelled(attempt) => self.with_coordinator(|machine, now| {
                 machine.handle_cancelled(now, attempt);
             }),
+            Event::Search { life, source, known } => self.end_search(life, source, known),
             Event::QueueTold(task, attempt, told) => self.queue_told(task, attempt, told),
             Event::QueueConfirmed(task, attempt, confirmed) => {
                 self.with_task(task, attempt, |task| task.handle_confirmed(&confirmed));

@@ -155,6 +155,7 @@ impl World {
         origins: &[Origin],
         handle: impl Fn(&mut Task, Batch),
     ) {
+        self.last_moved = self.now;
         if self.plan.options.whole_batches && records.len() > 1 {
             let plan = self.plan.clone();
             let (vertex, _) = plan.job.graph().place_of(id);
@@ -248,6 +249,7 @@ impl World {
         records: &Batch,
         origins: &[Origin],
     ) -> Lineage {
+        self.last_moved = self.now;
         let plan = self.plan.clone();
         let slot = self.slot_mut(id, attempt);
         let Some(Slot { life: Life::Live(task), applied, .. }) = slot else {

@@ -134,7 +134,7 @@ impl Case {
         let records: Vec<_> = (0..RECORDS).map(|offset| self.effects(offset)).collect();
         let failure = match world.ending() {
             Some(Ending::Failed(error)) => Some(error.to_string()),
-            Some(Ending::Finished | Ending::Stuck) | None => None,
+            Some(Ending::Finished | Ending::Stopped | Ending::Stuck) | None => None,
         };
         let trace: Vec<Traced> = world.trace().to_vec();
         judge(&Facts {
@@ -146,7 +146,7 @@ impl Case {
             state_claim: claim.state,
             output_claim: claim.output,
             state_is_idempotent: false,
-            is_finished: world.ending() == Some(&Ending::Finished),
+            is_finished: world.is_done(),
             faults_stop: world.faults_stop(),
             trigger_delay_max: world.trigger_delay_max(),
             failure,

@@ -5,6 +5,7 @@
 
 mod case;
 mod jobs;
+mod splits;
 
 use cofferdam::coordinator::JobError;
 use cofferdam::guarantee::{Level, Mechanism, SinkContract};
@@ -308,7 +309,7 @@ fn a_log_that_drops_records_ends_a_job_that_needs_them_and_the_report_names_them
     assert_held(FROM_A_LOG);
     let reports = (0..SEEDS).filter_map(|seed| match FROM_A_LOG.run(seed, None).ending() {
         Some(Ending::Failed(error @ JobError::Lost { .. })) => Some(error.to_string()),
-        Some(Ending::Failed(_) | Ending::Finished | Ending::Stuck) | None => None,
+        Some(Ending::Failed(_) | Ending::Finished | Ending::Stopped | Ending::Stuck) | None => None,
     });
     let reports: Vec<String> = reports.collect();
     assert!(reports.len() > 5, "{reports:?}");

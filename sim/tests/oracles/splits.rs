@@ -1,0 +1,108 @@
+//! Sources whose splits are assigned to readers that ask.
+
+use cofferdam::connector::memory::VecSource;
+use cofferdam::guarantee::{Mechanism, SinkContract};
+use cofferdam::job::{Job, JobBuilder};
+use cofferdam::operator::split_source::Pieces;
+use cofferdam::trace::TraceEvent;
+use cofferdam_sim::interpose::Variant;
+use cofferdam_sim::options::Options;
+use cofferdam_sim::world::Ending;
+
+use crate::case::*;
+use crate::jobs::count;
+
+const OF_SPLITS: Case = Case { make: counting_splits, ..COUNTING };
+
+/// As [`crate::jobs::counting`], in more splits than there are readers.
+fn counting_splits(options: &Options, mechanism: Mechanism, sink: SinkContract) -> Job {
+    let numbers = VecSource::new((0..RECORDS).collect());
+    let begin = |builder: &JobBuilder| builder.split_source("numbers", Pieces::new(numbers, 12, 4));
+    count(begin, options, options.job_config(mechanism), sink, true)
+}
+
+/// As [`counting_splits`], of a source that always waits for another split.
+fn counting_endless_splits(options: &Options, mechanism: Mechanism, sink: SinkContract) -> Job {
+    let numbers = VecSource::new((0..RECORDS).collect());
+    let begin = |builder: &JobBuilder| {
+        builder.split_source("numbers", Pieces::new(numbers, 12, 4).endless())
+    };
+    count(begin, options, options.job_config(mechanism), sink, true)
+}
+
+/// As [`crate::jobs::counting`], of a source that always waits for another record.
+fn counting_endlessly(options: &Options, mechanism: Mechanism, sink: SinkContract) -> Job {
+    let numbers = VecSource::new((0..RECORDS).collect());
+    let begin = |builder: &JobBuilder| builder.source("numbers", numbers.endless());
+    count(begin, options, options.job_config(mechanism), sink, true)
+}
+
+#[test]
+fn what_an_endless_source_has_given_is_all_there_without_a_last_checkpoint() {
+    for make in [counting_endlessly, counting_endless_splits] {
+        let endless = Case { make, ..COUNTING };
+        for mechanism in [Mechanism::Aligned, Mechanism::Unaligned, Mechanism::AlignedTimeout] {
+            assert_held(Case { mechanism, ..endless });
+        }
+        assert_held(Case { sink: SinkContract::WriteAhead, ..endless });
+        assert_held(Case { sink: SinkContract::Plain, mechanism: Mechanism::Tracked, ..endless });
+        assert_eq!(endless.run(0, None).ending(), Some(&Ending::Stopped));
+    }
+}
+
+#[test]
+fn rule_080_splits_that_are_assigned_on_the_way_count_once() {
+    for mechanism in
+        [Mechanism::Aligned, Mechanism::Unaligned, Mechanism::AlignedTimeout, Mechanism::FullReplay]
+    {
+        assert_held(Case { mechanism, ..OF_SPLITS });
+    }
+    let plain = Case { sink: SinkContract::Plain, ..OF_SPLITS };
+    assert_held(Case { mechanism: Mechanism::Tracked, ..plain });
+    assert_held(Case { mechanism: Mechanism::MiniBatch, ..plain });
+}
+
+#[test]
+fn rule_081_splits_of_a_failed_attempt_are_assigned_again() {
+    let comes_back = (0..SEEDS).filter(|seed| {
+        let world = OF_SPLITS.run(*seed, None);
+        let assigned = world.trace().iter().filter_map(|traced| {
+            let TraceEvent::Assigned { split, .. } = traced.event else { return None };
+            Some(split)
+        });
+        let mut assigned: Vec<_> = assigned.collect();
+        let all = assigned.len();
+        assigned.sort();
+        assigned.dedup();
+        assert_eq!(assigned.len(), 12, "seed {seed}");
+        all > 12
+    });
+    assert!(comes_back.count() > 100);
+}
+
+#[test]
+fn rule_081_splits_that_do_not_come_back_after_a_failure_are_caught_by_what_is_lost() {
+    for variant in [
+        Variant::ReturnedSplitsLost,
+        Variant::SplitForTheDeadLost,
+        Variant::ReassignedSplitsLost,
+        Variant::SplitBeforeRegistered,
+    ] {
+        assert_caught(OF_SPLITS, variant, "state-delivery");
+        assert_caught(OF_SPLITS, variant, "output-delivery");
+    }
+}
+
+#[test]
+fn rule_080_parts_of_coordinator_and_readers_that_do_not_fit_are_caught() {
+    for variant in [
+        Variant::SplitsFoundAgain,
+        Variant::EmptyReturnForgets,
+        Variant::UnassignedLeftOut,
+        Variant::PoolBeforeAssignment,
+        Variant::UnreadSplitsLeftOut,
+    ] {
+        assert_caught(OF_SPLITS, variant, "state-delivery");
+        assert_caught(OF_SPLITS, variant, "output-delivery");
+    }
+}
