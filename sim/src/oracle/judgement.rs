@@ -6,6 +6,7 @@ use std::fmt;
 use cofferdam::guarantee::Level;
 use cofferdam::trace::RecordId;
 
+use super::seen::levels;
 use super::{Anomaly, Facts, Finding, ORACLES, Subject};
 
 /// Whether a promise was kept.
@@ -28,7 +29,7 @@ pub struct Judgement {
     pub state: Verdict,
     /// Whether the output does; none if no sink shows anything.
     pub output: Option<Verdict>,
-    /// The level that the state has shown.
+    /// The level that the state has shown, whatever the claim.
     pub state_level: Level,
     /// The level that the output has shown.
     pub output_level: Option<Level>,
@@ -47,12 +48,13 @@ pub struct Judgement {
 /// Asks every judge.
 pub fn judge(facts: &Facts<'_>) -> Judgement {
     let findings: Vec<Finding> = ORACLES.iter().flat_map(|oracle| (oracle.judge)(facts)).collect();
+    let (state_level, output_level) = levels(facts, &findings);
     let of = |anomaly: Anomaly| findings.iter().filter(move |found| found.anomaly == anomaly);
     Judgement {
         state: verdict(facts, &findings, Subject::State),
         output: facts.output_claim.map(|_| verdict(facts, &findings, Subject::Output)),
-        state_level: level(facts, &findings, Subject::State),
-        output_level: facts.output_claim.map(|_| level(facts, &findings, Subject::Output)),
+        state_level,
+        output_level,
         lost: subjects(of(Anomaly::Lost)),
         duplicated: subjects(of(Anomaly::Duplicated)),
         wrong: of(Anomaly::Wrong).count(),
@@ -120,16 +122,6 @@ fn verdict(facts: &Facts<'_>, findings: &[Finding], subject: Subject) -> Verdict
     } else {
         Verdict::Unknown
     }
-}
-
-/// A run without an end has shown no more than that nothing is there too often; a value that is
-/// wrong keeps no level.
-fn level(facts: &Facts<'_>, findings: &[Finding], subject: Subject) -> Level {
-    let of_subject = || findings.iter().filter(|finding| finding.subject == subject);
-    let has = |anomaly| of_subject().any(|finding| finding.anomaly == anomaly);
-    let is_wrong = has(Anomaly::Wrong) || has(Anomaly::Unexpected);
-    let loses = has(Anomaly::Lost) || !facts.is_finished;
-    Level::of(is_wrong || loses, is_wrong || has(Anomaly::Duplicated))
 }
 
 /// How many records, and rows without one, findings are about.

@@ -27,6 +27,7 @@ mod covered;
 mod delivery;
 mod durable_before_ack;
 mod judgement;
+mod seen;
 #[cfg(test)]
 mod testing;
 mod values;
@@ -115,7 +116,8 @@ pub struct StateFacts<'a> {
     /// The cells of the reference for the whole input.
     pub expected: &'a Cells,
     /// The cells of the reference for just what the last incarnation has taken in; none if the
-    /// reference can not say, or if the claim asks for the whole input.
+    /// reference can not say, or if the claim asks for the whole input and the cells are those of
+    /// the whole input.
     pub expected_of_applied: Option<&'a Cells>,
 }
 
