@@ -222,6 +222,9 @@ fn of_scenario(path: &Path) -> Result<Plan, Failure> {
     let mut mode = run::Mode::of(guarantee, parameters);
     mode.mechanism = scenario.mechanism.unwrap_or(mode.mechanism);
     mode.sink = scenario.sink.unwrap_or(mode.sink);
+    if let Some(reason) = mode_of(&mode).refusal() {
+        return Err(wrong(reason));
+    }
     mode.state = scenario.state.unwrap_or(mode.state);
     mode.claim = scenario.claim();
     mode.lines = scenario.lines.clone().map(Arc::from);
