@@ -12,7 +12,7 @@ use crate::guarantee::Mechanism;
 use crate::id::{AttemptId, CheckpointId, TaskId};
 use crate::job::Job;
 use crate::message::{FromTask, TaskMessage, ToTask};
-use crate::runtime::deploy::{self, Cargo, Refusal};
+use crate::runtime::deploy::{self, Cargo, Origin, Refusal};
 use crate::runtime::mail::{ToCoordinator, ToWorker, WorkerAddress};
 use crate::runtime::options::{RunError, RunEvent, RunReport};
 use crate::runtime::slot::Counters;
@@ -148,7 +148,8 @@ impl Conductor<'_> {
                 | Mechanism::AlignedTimeout => deploy::fresh(self.job)?,
             },
         };
-        deploy::load(self.job, attempt, starts, self.workers.len())
+        let origin = Origin { store: self.store.as_ref(), checkpoint: restore };
+        deploy::load(self.job, attempt, starts, &origin, self.workers.len())
     }
 }
 
