@@ -403,7 +403,7 @@ impl Job {
             }
         };
         let watermarks = parts.watermarks.clone();
-        SourceMachine::new(state, watermarks, release, deliveries, records_max)
+        SourceMachine::new(state, watermarks, release, deliveries, records_max, config.on_loss)
     }
 
     /// What the channels hold when tasks begin again from `states`, one for each task: by channel,

@@ -15,9 +15,10 @@
 
 use std::marker::PhantomData;
 
+use crate::config::OnLoss;
 use crate::element::{Batch, Record};
 use crate::id::{CheckpointId, MessageId, SplitId, SubtaskIndex};
-use crate::message::TaskError;
+use crate::message::{Loss, TaskError};
 use crate::operator::queue::{Acknowledgement, Deliveries};
 use crate::operator::unacknowledged::Unacknowledged;
 use crate::state::codec;
@@ -72,8 +73,8 @@ pub enum Fetch<T> {
     Nothing,
     /// Nothing ever again.
     End,
-    /// The record at the cursor was there and is not any more. The job fails and says so: what
-    /// went on behind the gap would hide it.
+    /// The record at the cursor was there and is not any more. The cursor is at the first one that
+    /// is left. The job fails, or counts what is lost and goes on there ([`OnLoss`]).
     Gone {
         /// The position of the record.
         wanted: u64,
@@ -152,7 +153,9 @@ impl<S: Source> ErasedSource for S {
             }
             Ok(Fetch::Nothing) => ReadOutcome::Nothing,
             Ok(Fetch::End) => ReadOutcome::End,
-            Ok(Fetch::Gone { wanted, first }) => ReadOutcome::Gone { wanted, first },
+            Ok(Fetch::Gone { wanted, first }) => {
+                ReadOutcome::Gone { wanted, first, cursor: codec::encode(&split) }
+            }
             Err(error) => ReadOutcome::Failed(error.into()),
         }
     }
@@ -217,6 +220,8 @@ pub enum ReadOutcome {
         wanted: u64,
         /// The first position that is left.
         first: u64,
+        /// The cursor there.
+        cursor: Vec<u8>,
     },
     /// The source can not go on.
     Failed(TaskError),
@@ -283,6 +288,7 @@ pub fn assign_splits(
                 split: SplitId::new(split as u32),
                 cursor: cursor.clone(),
                 records: 0,
+                lost: 0,
             })
             .collect(),
         emitted: Vec::new(),
@@ -303,6 +309,7 @@ pub struct SourceMachine {
     /// If the splits are queues.
     deliveries: Option<Deliveries>,
     records_max: usize,
+    on_loss: OnLoss,
 }
 
 /// What has to happen to a record that was read beside its being emitted.
@@ -357,6 +364,8 @@ pub(crate) enum SourceStep {
         /// The number of the read, where it is to be acknowledged.
         read: Option<u64>,
     },
+    /// Report that the source goes on without some records.
+    Lose(Loss),
     End,
 }
 
@@ -368,6 +377,7 @@ impl SourceMachine {
         release: Release,
         deliveries: Option<Deliveries>,
         records_max: usize,
+        on_loss: OnLoss,
     ) -> Self {
         let splits = state.splits.into_iter().map(|state| SplitProgress {
             state,
@@ -385,7 +395,15 @@ impl SourceMachine {
             release,
             deliveries,
             records_max,
+            on_loss,
         }
+    }
+
+    /// What was lost before, for each split that has lost records.
+    pub(crate) fn losses(&self) -> Vec<Loss> {
+        let splits = self.splits.iter().map(|split| &split.state);
+        let of_split = |state: &SplitState| state.loss(None);
+        splits.filter(|state| state.lost > 0).map(of_split).collect()
     }
 
     /// Whether read records wait for their positions to be reserved.
@@ -501,7 +519,7 @@ impl SourceMachine {
         {
             return match reply.outcome {
                 ReadOutcome::Failed(error) => Err(error),
-                ReadOutcome::Gone { wanted, first } => {
+                ReadOutcome::Gone { wanted, first, .. } => {
                     Err(TaskError::Lost { split: reply.split, wanted, first })
                 }
                 ReadOutcome::Messages { .. } => unreachable!("no mechanism reads a queue again"),
@@ -515,8 +533,13 @@ impl SourceMachine {
         }
         match reply.outcome {
             ReadOutcome::Failed(error) => return Err(error),
-            ReadOutcome::Gone { wanted, first } => {
-                return Err(TaskError::Lost { split: reply.split, wanted, first });
+            ReadOutcome::Gone { wanted, first, cursor } => {
+                let is_kept = matches!(self.release, Release::Kept(_));
+                if self.on_loss == OnLoss::Fail || is_kept {
+                    return Err(TaskError::Lost { split: reply.split, wanted, first });
+                }
+                split.state.pass_over(first - wanted, cursor);
+                return Ok(Some(SourceStep::Lose(split.state.loss(Some((wanted, first))))));
             }
             // Perhaps it waits for an acknowledgement that was lost.
             ReadOutcome::Nothing => {
@@ -639,7 +662,7 @@ mod tests {
         let state = assign_splits(&cursors, SubtaskIndex::new(0), 1);
         let times = Box::new(TimeOf::new(|millis: &i64| EventTime::from_millis(*millis)));
         let watermarks = WatermarkStrategy { times, disorder_ms: 0, idle_after };
-        SourceMachine::new(state, Some(watermarks), Release::AtOnce, None, 1)
+        SourceMachine::new(state, Some(watermarks), Release::AtOnce, None, 1, OnLoss::Fail)
     }
 
     /// Whether it wakes, and what is new about event time, after a read.
@@ -694,11 +717,28 @@ mod tests {
     fn what_is_gone_is_reported_with_its_place() {
         let mut source = machine(None);
         source.phase = SourcePhase::AwaitingRead;
-        let outcome = ReadOutcome::Gone { wanted: 3, first: 9 };
+        let outcome = ReadOutcome::Gone { wanted: 3, first: 9, cursor: vec![9] };
         let lost = source.handle_read(ReadReply { split: SECOND, outcome }).err().unwrap();
         assert_eq!(lost, TaskError::Lost { split: SECOND, wanted: 3, first: 9 });
         assert!(!lost.is_recoverable());
         let text = lost.to_string();
         assert!(text.contains("record 3 of split-1 is gone, and the first one that is left is 9"));
+    }
+
+    #[test]
+    fn a_source_that_goes_on_counts_what_it_has_lost_as_part_of_its_state() {
+        let mut source = SourceMachine { on_loss: OnLoss::GoOn, ..machine(None) };
+        let mut lose = |wanted, first, cursor| {
+            source.phase = SourcePhase::AwaitingRead;
+            let outcome = ReadOutcome::Gone { wanted, first, cursor };
+            let step = source.handle_read(ReadReply { split: SECOND, outcome }).unwrap();
+            let Some(SourceStep::Lose(loss)) = step else { panic!("it does not go on") };
+            loss
+        };
+        assert_eq!(lose(3, 9, vec![9]), Loss { split: SECOND, gap: Some((3, 9)), in_all: 6 });
+        assert_eq!(lose(11, 12, vec![12]).in_all, 7);
+        let split = source.state().splits.remove(1);
+        assert_eq!((split.cursor, split.lost, split.records), (vec![12], 7, 7));
+        assert_eq!(source.losses(), [Loss { split: SECOND, gap: None, in_all: 7 }]);
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::coordinator::{Coordinator, CoordinatorNote, JobError};
 use crate::drive::{CoordinatorDriver, drain_coordinator};
 use crate::guarantee::Mechanism;
-use crate::id::{AttemptId, CheckpointId, TaskId};
+use crate::id::{AttemptId, CheckpointId, SplitId, TaskId};
 use crate::job::Job;
 use crate::message::{FromTask, TaskMessage, ToTask};
 use crate::runtime::deploy::{self, Cargo, Origin, Refusal};
@@ -44,6 +44,8 @@ pub(super) struct Progress {
     outcome: Option<Result<(), JobError>>,
     /// The bytes of checkpoints whose metadata is being written.
     bytes: BTreeMap<CheckpointId, u64>,
+    /// How many records each source task has lost of each split.
+    lost: BTreeMap<(TaskId, SplitId), u64>,
     report: RunReport,
 }
 
@@ -122,6 +124,7 @@ impl Conductor<'_> {
         RunReport {
             records_in: self.counters.records_in.load(Ordering::Relaxed),
             records_out: self.counters.records_out.load(Ordering::Relaxed),
+            records_lost: self.progress.lost.values().sum(),
             restarts: coordinator.stats().restarts,
             wall: self.started.elapsed(),
             ..self.progress.report
@@ -203,6 +206,9 @@ impl CoordinatorDriver for Conductor<'_> {
             figures.duration += duration;
             figures.duration_max = figures.duration_max.max(duration);
             figures.bytes += self.progress.bytes.remove(&checkpoint).unwrap_or_default();
+        }
+        if let CoordinatorNote::RecordsLost { task, loss } = note {
+            self.progress.lost.insert((task, loss.split), loss.in_all);
         }
         (self.observer)(RunEvent::Note(&note));
     }

@@ -192,7 +192,7 @@ const CONFIG: bincode::config::Configuration<
 > = bincode::config::standard().with_limit::<DECODE_BYTES_MAX>();
 
 const MAGIC: [u8; 4] = *b"CFDM";
-const FORMAT_VERSION: u16 = 3;
+const FORMAT_VERSION: u16 = 4;
 const ENVELOPE_BYTES: usize = 20;
 
 #[cfg(test)]

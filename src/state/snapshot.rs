@@ -11,6 +11,7 @@ use crate::element::Batch;
 use crate::id::{
     ChannelIndex, CheckpointId, MessageId, OutletIndex, SplitId, TaskId, TransactionId,
 };
+use crate::message::Loss;
 use crate::state::key_group::KeyGroup;
 
 /// A share of live state that turns into bytes later, on whatever thread writes it.
@@ -185,6 +186,22 @@ pub struct SplitState {
     pub cursor: Vec<u8>,
     /// How many records of the split lie before the cursor.
     pub records: u64,
+    /// How many of them were gone when they were to be read.
+    pub lost: u64,
+}
+
+impl SplitState {
+    /// The next `lost` records are gone; the one behind them is at `cursor`.
+    pub(crate) fn pass_over(&mut self, lost: u64, cursor: Vec<u8>) {
+        self.cursor = cursor;
+        self.records += lost;
+        self.lost += lost;
+    }
+
+    /// What is lost by now, with a gap that was found just now.
+    pub(crate) fn loss(&self, gap: Option<(u64, u64)>) -> Loss {
+        Loss { split: self.split, gap, in_all: self.lost }
+    }
 }
 
 /// A pre-committed transaction, and the checkpoint whose completion commits it.

@@ -9,6 +9,7 @@ use cofferdam::config::JobConfig;
 use cofferdam::coordinator::CoordinatorNote;
 use cofferdam::id::CheckpointId;
 use cofferdam::job::Job;
+use cofferdam::message::Loss;
 use cofferdam::runtime::{
     self, CheckpointStore, FileStore, MemoryStore, Resume, RunEvent, RunOptions, RunReport,
 };
@@ -191,6 +192,10 @@ fn tell_note(console: &Console, note: &CoordinatorNote, last_cause: &mut String)
         }
         CoordinatorNote::AttemptNotStored { attempt, text } => {
             console.note(format!("the number of attempt {attempt} could not be stored: {text}"));
+        }
+        CoordinatorNote::RecordsLost { loss, .. } => {
+            let Loss { split, in_all, .. } = loss;
+            console.note(format!("going on without {in_all} records of {split}, which are gone"));
         }
         CoordinatorNote::AttemptFailed { cause, .. } => *last_cause = cause.to_string(),
         CoordinatorNote::Restarting { delay, from, .. } => {

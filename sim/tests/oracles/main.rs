@@ -321,6 +321,27 @@ fn a_gap_in_a_log_that_is_skipped_silently_is_caught() {
     assert_caught(FROM_A_LOG, Variant::GapSkipped, "output-delivery");
 }
 
+const FROM_WHAT_IS_LEFT: Case = Case { make: counting_what_is_left, ..COUNTING };
+
+#[test]
+fn a_job_that_goes_on_without_what_is_gone_says_so_and_loses_nothing_else() {
+    for mechanism in [Mechanism::Aligned, Mechanism::Unaligned, Mechanism::Transactional] {
+        assert_held(Case { mechanism, ..FROM_WHAT_IS_LEFT });
+    }
+    let lossy = (0..SEEDS).map(|seed| FROM_WHAT_IS_LEFT.judge(seed, None)).filter(|judgement| {
+        assert!(!judgement.stuck);
+        judgement.lost > 0
+    });
+    let levels: Vec<_> = lossy.map(|lossy| (lossy.state_level, lossy.output_level)).collect();
+    assert!(levels.len() > 5, "{levels:?}");
+    assert!(levels.iter().all(|level| *level == (Level::AtMostOnce, Some(Level::AtMostOnce))));
+}
+
+#[test]
+fn a_gap_that_a_claim_allows_and_nobody_reports_is_caught() {
+    assert_caught(FROM_WHAT_IS_LEFT, Variant::GapSkipped, "loss-report");
+}
+
 const FROM_QUEUES: Case = Case { make: counting_queues, ..COUNTING };
 
 #[test]
