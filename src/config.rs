@@ -122,9 +122,9 @@ pub enum RestartStrategy {
 pub enum OnLoss {
     /// The job fails and says which records are gone.
     Fail,
-    /// The source goes on behind the gap. The records are counted as part of its state and reported,
-    /// and the claim allows their loss. Where records are acknowledged the job fails all the same:
-    /// what is to be read again is gone.
+    /// The source goes on behind the gap. The records are counted as part of its state and
+    /// reported, and the claim allows their loss. Where records are acknowledged the job fails all
+    /// the same: what is to be read again is gone.
     GoOn,
 }
 

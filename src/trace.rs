@@ -415,7 +415,7 @@ pub enum TraceEvent {
         /// The offset of the first record that is left.
         first: u64,
     },
-    /// A task has reported that a record is gone which it was to read, and fails or goes on without.
+    /// A task has reported that a record is gone which it was to read; it fails or goes on without.
     LossReported {
         /// The task.
         task: TaskId,

@@ -88,8 +88,8 @@ impl fmt::Display for Variation {
     }
 }
 
-/// Looks for operators that are not deterministic (ORACLES C15 D4): puts the job together twice, runs
-/// both over the same schedule without faults, and compares what they come to. Two maps of the
+/// Looks for operators that are not deterministic (ORACLES C15 D4): puts the job together twice,
+/// runs both over the same schedule without faults, and compares what they come to. Two maps of the
 /// standard library differ in their order even within a process, and so do two readings of a clock.
 ///
 /// # Errors

@@ -402,8 +402,7 @@ impl SourceMachine {
     /// What was lost before, for each split that has lost records.
     pub(crate) fn losses(&self) -> Vec<Loss> {
         let splits = self.splits.iter().map(|split| &split.state);
-        let of_split = |state: &SplitState| state.loss(None);
-        splits.filter(|state| state.lost > 0).map(of_split).collect()
+        splits.filter(|state| state.lost > 0).map(|state| state.loss(None)).collect()
     }
 
     /// Whether read records wait for their positions to be reserved.
@@ -534,12 +533,10 @@ impl SourceMachine {
         match reply.outcome {
             ReadOutcome::Failed(error) => return Err(error),
             ReadOutcome::Gone { wanted, first, cursor } => {
-                let is_kept = matches!(self.release, Release::Kept(_));
-                if self.on_loss == OnLoss::Fail || is_kept {
+                if self.on_loss == OnLoss::Fail || matches!(self.release, Release::Kept(_)) {
                     return Err(TaskError::Lost { split: reply.split, wanted, first });
                 }
-                split.state.pass_over(first - wanted, cursor);
-                return Ok(Some(SourceStep::Lose(split.state.loss(Some((wanted, first))))));
+                return Ok(Some(SourceStep::Lose(split.state.pass_over(wanted, first, cursor))));
             }
             // Perhaps it waits for an acknowledgement that was lost.
             ReadOutcome::Nothing => {

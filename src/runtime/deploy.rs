@@ -278,8 +278,8 @@ fn read(store: &dyn CheckpointStore, key: StoreKey) -> Result<Vec<u8>, TaskError
     }
 }
 
-/// What can not be read or removed, be it a folder in the place of a file, is there still when it is
-/// tried again.
+/// What can not be read or removed, be it a folder in the place of a file, is there still when it
+/// is tried again.
 fn unusable(error: &StoreError) -> TaskError {
     TaskError::Restore(error.to_string())
 }

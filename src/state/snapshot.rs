@@ -191,11 +191,12 @@ pub struct SplitState {
 }
 
 impl SplitState {
-    /// The next `lost` records are gone; the one behind them is at `cursor`.
-    pub(crate) fn pass_over(&mut self, lost: u64, cursor: Vec<u8>) {
+    /// The next records are gone, from position `wanted` up to `first`, which is at `cursor`.
+    pub(crate) fn pass_over(&mut self, wanted: u64, first: u64, cursor: Vec<u8>) -> Loss {
         self.cursor = cursor;
-        self.records += lost;
-        self.lost += lost;
+        self.records += first - wanted;
+        self.lost += first - wanted;
+        self.loss(Some((wanted, first)))
     }
 
     /// What is lost by now, with a gap that was found just now.

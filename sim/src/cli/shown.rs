@@ -82,8 +82,8 @@ pub(crate) fn completed(
     Completed { checkpoint, rows: if shows_later { Vec::new() } else { rows(output) } }
 }
 
-/// Checks that a sink which shows rows once, when their checkpoint is complete, has shown none after
-/// the checkpoint at `path`: a run that began there would write them again.
+/// Checks that a sink which shows rows once, when their checkpoint is complete, has shown none
+/// after the checkpoint at `path`: a run that began there would write them again.
 pub(crate) fn refuse_rewind(
     path: &Path,
     sink: SinkContract,

@@ -1,5 +1,5 @@
-//! The levels that a run has shown. They follow from the run alone: by provenance, which is the same
-//! under every claim, and by the values.
+//! The levels that a run has shown. They follow from the run alone: by provenance, which is the
+//! same under every claim, and by the values.
 //!
 //! Who shows another value than is due has not shown exactly-once. What was lost or doubled in the
 //! state explains wrong rows; what nothing explains keeps no level.

@@ -250,8 +250,9 @@ fn connect(database: &Path) -> Result<Connection, SinkError> {
     Ok(connection)
 }
 
-/// Gives the database a write-ahead log, which it keeps. SQLite refuses at once who changes that while
-/// another connection does, whatever its patience; to begin a write it waits until that is done.
+/// Gives the database a write-ahead log, which it keeps. SQLite refuses at once who changes that
+/// while another connection does, whatever its patience; to begin a write it waits until that is
+/// done.
 fn keep_log(connection: &mut Connection) -> rusqlite::Result<()> {
     let mut kept = Ok(());
     for _ in 0..LOG_TRIES {
