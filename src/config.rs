@@ -40,6 +40,8 @@ pub struct JobConfig {
     pub acknowledge_timeout: Duration,
     /// How a commit is asked for again that the external system has refused (rule 69).
     pub commit_retry: CommitRetry,
+    /// What follows when a log has dropped records that are still needed.
+    pub on_loss: OnLoss,
 }
 
 impl JobConfig {
@@ -77,6 +79,7 @@ impl Default for JobConfig {
             unacknowledged_max: 65_536,
             acknowledge_timeout: Duration::from_secs(30),
             commit_retry: CommitRetry::default(),
+            on_loss: OnLoss::Fail,
         }
     }
 }
@@ -112,6 +115,17 @@ pub enum RestartStrategy {
         /// The time before each restart.
         delay: Duration,
     },
+}
+
+/// What follows when a log has dropped records that are still needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnLoss {
+    /// The job fails and says which records are gone.
+    Fail,
+    /// The source goes on behind the gap. The records are counted as part of its state and
+    /// reported, and the claim allows their loss. Where records are acknowledged the job fails all
+    /// the same: what is to be read again is gone.
+    GoOn,
 }
 
 /// How a commit is asked for again that was not done.

@@ -176,12 +176,12 @@ impl Mechanism {
     pub const fn guarantee(self) -> Guarantee {
         match self {
             Self::None => Guarantee::AtMostOnce,
-            Self::Tracked | Self::Acks | Self::FullReplay | Self::MiniBatch => {
-                Guarantee::AtLeastOnce
-            }
-            Self::Aligned | Self::Unaligned | Self::AlignedTimeout | Self::Transactional => {
-                Guarantee::ExactlyOnce
-            }
+            Self::Tracked | Self::Acks | Self::MiniBatch => Guarantee::AtLeastOnce,
+            Self::FullReplay
+            | Self::Aligned
+            | Self::Unaligned
+            | Self::AlignedTimeout
+            | Self::Transactional => Guarantee::ExactlyOnce,
         }
     }
 

@@ -109,8 +109,22 @@ pub enum FromTask {
     EndOfData,
     /// The task has nothing left to do: its last checkpoint is complete and its output committed.
     Finished,
+    /// The task goes on although records of its source are gone.
+    Lost(Loss),
     /// The task is dead.
     Failed(TaskError),
+}
+
+/// Records that a source goes on without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// The split.
+    pub split: SplitId,
+    /// The position of the first record that is gone and of the first one that is left; none if
+    /// they are those of an earlier attempt, in the state that was restored.
+    pub gap: Option<(u64, u64)>,
+    /// How many of the split are lost in all.
+    pub in_all: u64,
 }
 
 /// A message of a task, with its sender.

@@ -424,7 +424,7 @@ pub enum TraceEvent {
         /// The offset of the first record that is left.
         first: u64,
     },
-    /// A task has reported that a record is gone which it was to read.
+    /// A task has reported that a record is gone which it was to read; it fails or goes on without.
     LossReported {
         /// The task.
         task: TaskId,

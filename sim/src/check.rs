@@ -13,6 +13,7 @@ use cofferdam::guarantee::Guarantee;
 use cofferdam::job::{GraphError, Job};
 use cofferdam::message::Found;
 use cofferdam::operator::source::{ErasedSource, ReadOutcome, SourceError};
+use serde::Serialize;
 
 use crate::campaign::{self, Conduct, Row, Seeds, Tally};
 use crate::decide::Decider;
@@ -50,7 +51,7 @@ pub struct Check<F> {
 }
 
 /// What was not the same in two runs of one schedule.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Variation {
     /// The operators whose state differs, those nearest to the sources first.
     pub state: Vec<String>,
@@ -86,6 +87,39 @@ impl fmt::Display for Variation {
             ),
         }
     }
+}
+
+/// Looks for operators that are not deterministic (ORACLES C15 D4): puts the job together twice,
+/// runs both over the same schedule without faults, and compares what they come to. Two maps of the
+/// standard library differ in their order even within a process, and so do two readings of a clock.
+///
+/// # Errors
+/// If the job can not be put together, or does not come to its end.
+pub fn variation(
+    source: &dyn CaseSource,
+    data: &CaseData,
+    setup: &Setup,
+) -> Result<Variation, JobError> {
+    let run = || -> Result<(Job, Outcome), JobError> {
+        let Case { job, inputs, .. } = source.case(data, setup)?;
+        let (outcome, _) = observe(&job, &inputs, SCHEDULE)?;
+        Ok((job, outcome))
+    };
+    let ((job, first), (_, second)) = (run()?, run()?);
+    let mut variation = Variation::default();
+    for vertex in job.graph().vertex_ids() {
+        for (uid, _) in job.operators(vertex) {
+            if first.cells.get(&*uid) != second.cells.get(&*uid) {
+                variation.state.push(uid.to_string());
+            }
+        }
+        if let Some((uid, _)) = job.sink(vertex)
+            && first.outputs.get(&**uid) != second.outputs.get(&**uid)
+        {
+            variation.output.push(uid.to_string());
+        }
+    }
+    Ok(variation)
 }
 
 struct OwnJob<F> {
@@ -126,13 +160,10 @@ impl<F: Fn(&Setup) -> Result<Job, GraphError> + Sync> Check<F> {
         self
     }
 
-    /// Looks for operators that are not deterministic (ORACLES C15 D4): builds the job twice, runs
-    /// both over the same schedule without faults, and compares what they come to. Two maps of the
-    /// standard library differ in their order even within a process, and so do two readings of a
-    /// clock.
+    /// As [`variation`].
     ///
     /// # Errors
-    /// If the job can not be put together, or does not come to its end.
+    /// As [`variation`].
     pub fn variation(&self) -> Result<Variation, JobError> {
         let options = Options::draw(SCHEDULE, 0, FaultProfile::None);
         let setup = Setup {
@@ -141,26 +172,7 @@ impl<F: Fn(&Setup) -> Result<Job, GraphError> + Sync> Check<F> {
             config: options.job_config(self.mode.mechanism),
             parameters: Parameters::none(),
         };
-        let run = || -> Result<(Job, Outcome), JobError> {
-            let job = (self.source.build)(&setup)?;
-            let (outcome, _) = observe(&job, &read_inputs(&job)?, SCHEDULE)?;
-            Ok((job, outcome))
-        };
-        let ((job, first), (_, second)) = (run()?, run()?);
-        let mut variation = Variation::default();
-        for vertex in job.graph().vertex_ids() {
-            for (uid, _) in job.operators(vertex) {
-                if first.cells.get(&*uid) != second.cells.get(&*uid) {
-                    variation.state.push(uid.to_string());
-                }
-            }
-            if let Some((uid, _)) = job.sink(vertex)
-                && first.outputs.get(&**uid) != second.outputs.get(&**uid)
-            {
-                variation.output.push(uid.to_string());
-            }
-        }
-        Ok(variation)
+        variation(&self.source, &CaseData { seed: SCHEDULE, records: 0, lines: None }, &setup)
     }
 
     /// Runs every seed in this thread.

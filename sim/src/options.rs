@@ -4,7 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use cofferdam::config::{CommitRetry, JobConfig, RestartStrategy};
+use cofferdam::config::{CommitRetry, JobConfig, OnLoss, RestartStrategy};
 use cofferdam::guarantee::{Mechanism, StateHome};
 use serde::{Deserialize, Serialize};
 
@@ -260,6 +260,7 @@ impl Options {
                 tries: self.commit_tries,
                 pause: Duration::from_micros(COMMIT_PAUSE_US),
             },
+            on_loss: OnLoss::Fail,
         }
     }
 }

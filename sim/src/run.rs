@@ -225,7 +225,7 @@ impl Run {
     /// Runs to the end and asks the judges.
     pub fn finish(&mut self) -> Report {
         self.world.run();
-        self.report()
+        self.report(oracle::judge)
     }
 
     /// What has come of it so far; nothing is judged before the end.
@@ -234,16 +234,16 @@ impl Run {
         Report { diverged, ..self.report_with(Judgement::pending(self.claim.output)) }
     }
 
-    /// As [`Run::finish`], unless `is_given_up` says so between two events: then there is nothing
-    /// to report.
+    /// As [`Run::finish`] for the claims alone, unless `is_given_up` says so between two events:
+    /// then there is nothing to report.
     pub fn finish_unless(&mut self, is_given_up: &dyn Fn() -> bool) -> Option<Report> {
-        self.world.run_unless(is_given_up).then(|| self.report())
+        self.world.run_unless(is_given_up).then(|| self.report(oracle::judge_claims))
     }
 
-    fn report(&self) -> Report {
+    fn report(&self, judge: fn(&Facts<'_>) -> Judgement) -> Report {
         let last = self.last_incarnation();
         let state = State::of(&self.world, &self.case, self.claim, &last);
-        self.report_with(self.judge(&state, &last))
+        self.report_with(self.judge(&state, &last, judge))
     }
 
     fn report_with(&self, judgement: Judgement) -> Report {
@@ -280,7 +280,12 @@ impl Run {
         last
     }
 
-    fn judge(&self, state: &State, last: &[Applied]) -> Judgement {
+    fn judge(
+        &self,
+        state: &State,
+        last: &[Applied],
+        judge: fn(&Facts<'_>) -> Judgement,
+    ) -> Judgement {
         let (world, job) = (&self.world, &self.case.job);
         let fact = |applied: &Applied| AppliedFact { origin: applied.origin, cell: applied.cell };
         let mut incarnations: Vec<(AttemptId, Vec<AppliedFact>)> = world
@@ -310,7 +315,7 @@ impl Run {
             Some(Ending::Failed(error)) => Some(error.to_string()),
             Some(Ending::Finished | Ending::Stopped | Ending::Stuck) | None => None,
         };
-        oracle::judge(&Facts {
+        judge(&Facts {
             trace: &trace,
             control: &control,
             channels: &channels.collect::<Vec<(TaskId, TaskId)>>(),
@@ -399,12 +404,9 @@ struct State {
 impl State {
     fn of(world: &World, case: &Case, claim: Claim, last: &[Applied]) -> Self {
         let cells = cells_of(world);
-        let of_applied = match claim.state {
-            Level::ExactlyOnce => None,
-            Level::None | Level::AtMostOnce | Level::AtLeastOnce => {
-                values_of_applied(case, &cells, last)
-            }
-        };
+        let expected = case.reference.run_all();
+        let is_right = claim.state == Level::ExactlyOnce && cells == expected.cells;
+        let of_applied = if is_right { None } else { values_of_applied(case, &cells, last) };
         let of_order = case.reference.rows_depend_on_order().then(|| {
             match case.reference.run(&records_of(last)) {
                 Some(outcome) => outcome.outputs,
@@ -412,7 +414,7 @@ impl State {
                 None => visible_rows(world, &case.job),
             }
         });
-        Self { cells, expected: case.reference.run_all(), of_applied, of_order }
+        Self { cells, expected, of_applied, of_order }
     }
 
     /// The rows that a sink should show.

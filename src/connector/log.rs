@@ -40,7 +40,8 @@ impl<T: Record> Source for TruncatedLog<T> {
     fn read(&mut self, split: &mut Range, records_max: usize) -> Result<Fetch<T>, SourceError> {
         let first = self.first.load(Ordering::Acquire).min(split.end);
         if split.next < first {
-            return Ok(Fetch::Gone { wanted: split.next, first });
+            let wanted = std::mem::replace(&mut split.next, first);
+            return Ok(Fetch::Gone { wanted, first });
         }
         let part = split.take(records_max);
         let values = &self.values[part.start as usize..part.end as usize];

@@ -203,6 +203,7 @@ impl Coordinator {
             FromTask::Finished => {
                 self.reports.finished.insert(task);
             }
+            FromTask::Lost(loss) => self.note(CoordinatorNote::RecordsLost { task, loss }),
             FromTask::Failed(error) => self.fail(FailureCause::Task { task, error }),
         }
         self.advance(now);

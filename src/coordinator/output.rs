@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::recovery::{FailureCause, JobError};
 use crate::id::{AttemptId, CheckpointId, TaskId, VertexId};
-use crate::message::{AbortReason, ToTask};
+use crate::message::{AbortReason, Loss, ToTask};
 use crate::storage::{CheckpointMetadata, StoreRequest};
 use crate::time::Instant;
 
@@ -131,6 +131,13 @@ pub enum CoordinatorNote {
         attempt: AttemptId,
         /// What the store said.
         text: String,
+    },
+    /// A source goes on although records are gone.
+    RecordsLost {
+        /// The source's task.
+        task: TaskId,
+        /// What is lost.
+        loss: Loss,
     },
     /// An attempt has failed and is being stopped.
     AttemptFailed {

@@ -216,6 +216,7 @@ impl Bench {
             CoordinatorNote::CheckpointTriggered(_)
             | CoordinatorNote::CheckpointCompleted { .. }
             | CoordinatorNote::AttemptNotStored { .. }
+            | CoordinatorNote::RecordsLost { .. }
             | CoordinatorNote::AttemptFailed { .. }
             | CoordinatorNote::Restarting { .. } => None,
         };

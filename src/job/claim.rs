@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use crate::config::OnLoss;
 use crate::guarantee::{Claim, Level, Mechanism, SinkContract, StateHome};
 use crate::id::{TaskId, VertexId};
 use crate::job::Job;
@@ -132,7 +133,19 @@ impl Job {
             passed[vertex.index()] = Some(behind);
             sinks.extend(self.sink_claim(vertex, behind, &mut because));
         }
+        if self.may_pass_over() {
+            state = state.weakest(Level::AtMostOnce);
+            for sink in &mut sinks {
+                sink.level = sink.level.map(|level| level.weakest(Level::AtMostOnce));
+            }
+        }
         InferredClaim { state, sinks, because: because.weakest_first() }
+    }
+
+    /// Whether a source may go on without records that its log has dropped.
+    fn may_pass_over(&self) -> bool {
+        let mut sources = self.vertices.iter().filter_map(|parts| parts.source.as_ref());
+        self.config.on_loss == OnLoss::GoOn && sources.any(|parts| parts.source.is_truncated())
     }
 
     /// How records leave a source.
@@ -241,23 +254,29 @@ impl Job {
         }
     }
 
-    /// What a log no longer holds can not be replayed; the job fails then and hides nothing, so the
-    /// level stays.
+    /// What a log no longer holds can not be replayed. If the job fails then it hides nothing, and
+    /// the level stays.
     fn explain_retention(&self, because: &mut Reasons) {
         let sources = self.vertices.iter().zip(self.graph.vertices());
         let truncated = sources.filter(|(parts, _)| {
             parts.source.as_ref().is_some_and(|parts| parts.source.is_truncated())
         });
-        for (_, vertex) in truncated {
-            because.push(
+        let (level, what) = match self.config.on_loss {
+            OnLoss::Fail => (
                 Level::ExactlyOnce,
-                format!(
-                    "source '{}' keeps its records for a limited time, which bounds this claim: a \
-                     restart that needs older ones fails and says which; a longer retention would \
-                     lift it",
-                    vertex.name
-                ),
-            );
+                "which bounds this claim: a restart that needs older ones fails and says which; a \
+                 longer retention would lift it",
+            ),
+            OnLoss::GoOn => (
+                Level::AtMostOnce,
+                "and goes on without those that are gone, which are counted and reported: to fail \
+                 instead (on_loss) would lift it",
+            ),
+        };
+        for (_, vertex) in truncated {
+            let name = &vertex.name;
+            let text = format!("source '{name}' keeps its records for a limited time, {what}");
+            because.push(level, text);
         }
     }
 
@@ -690,6 +709,20 @@ mod tests {
         assert_eq!(claim.state, EXACTLY);
         let named = |reason: &String| reason.contains("source 'log") && reason.contains("bounds");
         assert!(claim.because.iter().any(named), "{:?}", claim.because);
+    }
+
+    #[test]
+    fn a_source_that_goes_on_without_what_is_gone_claims_no_more_than_at_most_once() {
+        let builder = JobBuilder::new("job", 1);
+        let log = TruncatedLog::from(Arc::new(vec![1_u64, 2]));
+        builder.source("log", log).transactional_sink("out", CollectTransactions::default());
+        let config = JobConfig { on_loss: OnLoss::GoOn, ..JobConfig::default() };
+        let claim = builder.build(config).unwrap().claim();
+        assert_eq!(
+            (claim.state, claim.sinks[0].level),
+            (Level::AtMostOnce, Some(Level::AtMostOnce))
+        );
+        assert!(claim.because[0].starts_with("source 'log"), "{:?}", claim.because);
     }
 
     #[test]

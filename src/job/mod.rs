@@ -442,7 +442,8 @@ impl Job {
         };
         let watermarks = parts.watermarks.clone();
         let supply = if parts.source.is_assigned() { Supply::Assigned } else { Supply::Fixed };
-        SourceMachine::new(state, supply, watermarks, release, deliveries, records_max)
+        let on_loss = config.on_loss;
+        SourceMachine::new(state, supply, watermarks, release, deliveries, records_max, on_loss)
     }
 
     /// What the channels hold when tasks begin again from `states`, one for each task: by channel,

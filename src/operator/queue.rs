@@ -88,7 +88,9 @@ impl<Q: Queue> ErasedSource for FromQueue<Q> {
             }
             Ok(Fetch::Nothing) => ReadOutcome::Nothing,
             Ok(Fetch::End) => ReadOutcome::End,
-            Ok(Fetch::Gone { wanted, first }) => ReadOutcome::Gone { wanted, first },
+            Ok(Fetch::Gone { wanted, first }) => {
+                ReadOutcome::Gone { wanted, first, cursor: cursor.to_vec() }
+            }
             Err(error) => ReadOutcome::Failed(error.into()),
         }
     }

@@ -15,9 +15,10 @@
 
 use std::marker::PhantomData;
 
+use crate::config::OnLoss;
 use crate::element::{Batch, Record};
 use crate::id::{CheckpointId, MessageId, SplitId, SubtaskIndex};
-use crate::message::{Assignment, Found, TaskError};
+use crate::message::{Assignment, Found, Loss, TaskError};
 use crate::operator::queue::{Acknowledgement, Deliveries};
 use crate::operator::unacknowledged::Unacknowledged;
 use crate::state::codec;
@@ -77,8 +78,8 @@ pub enum Fetch<T> {
     Nothing,
     /// Nothing ever again.
     End,
-    /// The record at the cursor was there and is not any more. The job fails and says so: what
-    /// went on behind the gap would hide it.
+    /// The record at the cursor was there and is not any more. The cursor is at the first one that
+    /// is left. The job fails, or counts what is lost and goes on there ([`OnLoss`]).
     Gone {
         /// The position of the record.
         wanted: u64,
@@ -198,7 +199,9 @@ pub(crate) fn read_at<T: Record, S: Record>(
         }
         Ok(Fetch::Nothing) => ReadOutcome::Nothing,
         Ok(Fetch::End) => ReadOutcome::End,
-        Ok(Fetch::Gone { wanted, first }) => ReadOutcome::Gone { wanted, first },
+        Ok(Fetch::Gone { wanted, first }) => {
+            ReadOutcome::Gone { wanted, first, cursor: codec::encode(&split) }
+        }
         Err(error) => ReadOutcome::Failed(error.into()),
     }
 }
@@ -250,6 +253,8 @@ pub enum ReadOutcome {
         wanted: u64,
         /// The first position that is left.
         first: u64,
+        /// The cursor there.
+        cursor: Vec<u8>,
     },
     /// The source can not go on.
     Failed(TaskError),
@@ -316,6 +321,7 @@ pub fn assign_splits(
                 split: SplitId::new(split as u32),
                 cursor: cursor.clone(),
                 records: 0,
+                lost: 0,
             })
             .collect(),
         emitted: Vec::new(),
@@ -337,6 +343,7 @@ pub struct SourceMachine {
     /// If the splits are queues.
     deliveries: Option<Deliveries>,
     records_max: usize,
+    on_loss: OnLoss,
 }
 
 /// Which splits there are beside those that a source machine has.
@@ -410,6 +417,8 @@ pub(crate) enum SourceStep {
     },
     /// Ask for another split.
     Ask,
+    /// Report that the source goes on without some records.
+    Lose(Loss),
     End,
 }
 
@@ -422,6 +431,7 @@ impl SourceMachine {
         release: Release,
         deliveries: Option<Deliveries>,
         records_max: usize,
+        on_loss: OnLoss,
     ) -> Self {
         Self {
             splits: state.splits.into_iter().map(SplitProgress::new).collect(),
@@ -434,7 +444,14 @@ impl SourceMachine {
             release,
             deliveries,
             records_max,
+            on_loss,
         }
+    }
+
+    /// What was lost before, for each split that has lost records.
+    pub(crate) fn losses(&self) -> Vec<Loss> {
+        let splits = self.splits.iter().map(|split| &split.state);
+        splits.filter(|state| state.lost > 0).map(|state| state.loss(None)).collect()
     }
 
     /// Whether read records wait for their positions to be reserved.
@@ -519,7 +536,12 @@ impl SourceMachine {
     pub(crate) fn handle_assigned(&mut self, assignment: Option<Assignment>) {
         match assignment {
             Some(Assignment { split, cursor }) => {
-                self.splits.push(SplitProgress::new(SplitState { split, cursor, records: 0 }));
+                self.splits.push(SplitProgress::new(SplitState {
+                    split,
+                    cursor,
+                    lost: 0,
+                    records: 0,
+                }));
                 self.supply = Supply::Assigned;
             }
             None => self.supply = Supply::Over,
@@ -566,7 +588,7 @@ impl SourceMachine {
         {
             return match reply.outcome {
                 ReadOutcome::Failed(error) => Err(error),
-                ReadOutcome::Gone { wanted, first } => {
+                ReadOutcome::Gone { wanted, first, .. } => {
                     Err(TaskError::Lost { split: reply.split, wanted, first })
                 }
                 ReadOutcome::Messages { .. } => unreachable!("no mechanism reads a queue again"),
@@ -580,8 +602,11 @@ impl SourceMachine {
         }
         match reply.outcome {
             ReadOutcome::Failed(error) => return Err(error),
-            ReadOutcome::Gone { wanted, first } => {
-                return Err(TaskError::Lost { split: reply.split, wanted, first });
+            ReadOutcome::Gone { wanted, first, cursor } => {
+                if self.on_loss == OnLoss::Fail || matches!(self.release, Release::Kept(_)) {
+                    return Err(TaskError::Lost { split: reply.split, wanted, first });
+                }
+                return Ok(Some(SourceStep::Lose(split.state.pass_over(wanted, first, cursor))));
             }
             // Perhaps it waits for an acknowledgement that was lost.
             ReadOutcome::Nothing => {
@@ -710,7 +735,9 @@ mod tests {
         let state = assign_splits(&cursors, SubtaskIndex::new(0), 1);
         let times = Box::new(TimeOf::new(|millis: &i64| EventTime::from_millis(*millis)));
         let watermarks = WatermarkStrategy { times, disorder_ms: 0, idle_after };
-        SourceMachine::new(state, Supply::Fixed, Some(watermarks), Release::AtOnce, None, 1)
+        let fixed = Supply::Fixed;
+        let (at_once, on_loss) = (Release::AtOnce, OnLoss::Fail);
+        SourceMachine::new(state, fixed, Some(watermarks), at_once, None, 1, on_loss)
     }
 
     /// Whether it wakes, and what is new about event time, after a read.
@@ -765,11 +792,28 @@ mod tests {
     fn what_is_gone_is_reported_with_its_place() {
         let mut source = machine(None);
         source.phase = SourcePhase::AwaitingRead;
-        let outcome = ReadOutcome::Gone { wanted: 3, first: 9 };
+        let outcome = ReadOutcome::Gone { wanted: 3, first: 9, cursor: vec![9] };
         let lost = source.handle_read(ReadReply { split: SECOND, outcome }).err().unwrap();
         assert_eq!(lost, TaskError::Lost { split: SECOND, wanted: 3, first: 9 });
         assert!(!lost.is_recoverable());
         let text = lost.to_string();
         assert!(text.contains("record 3 of split-1 is gone, and the first one that is left is 9"));
+    }
+
+    #[test]
+    fn a_source_that_goes_on_counts_what_it_has_lost_as_part_of_its_state() {
+        let mut source = SourceMachine { on_loss: OnLoss::GoOn, ..machine(None) };
+        let mut lose = |wanted, first, cursor| {
+            source.phase = SourcePhase::AwaitingRead;
+            let outcome = ReadOutcome::Gone { wanted, first, cursor };
+            let step = source.handle_read(ReadReply { split: SECOND, outcome }).unwrap();
+            let Some(SourceStep::Lose(loss)) = step else { panic!("it does not go on") };
+            loss
+        };
+        assert_eq!(lose(3, 9, vec![9]), Loss { split: SECOND, gap: Some((3, 9)), in_all: 6 });
+        assert_eq!(lose(11, 12, vec![12]).in_all, 7);
+        let split = source.state().splits.remove(1);
+        assert_eq!((split.cursor, split.lost, split.records), (vec![12], 7, 7));
+        assert_eq!(source.losses(), [Loss { split: SECOND, gap: None, in_all: 7 }]);
     }
 }

@@ -136,6 +136,7 @@ impl<S: SplitSource> ErasedSource for Assigned<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::OnLoss;
     use crate::connector::memory::VecSource;
     use crate::id::SplitId;
     use crate::message::Assignment;
@@ -151,8 +152,15 @@ mod tests {
     impl Reader {
         fn new(state: SourceState) -> Self {
             let numbers = VecSource::new((0..6).collect());
-            let machine =
-                SourceMachine::new(state, Supply::Assigned, None, Release::AtOnce, None, 9);
+            let machine = SourceMachine::new(
+                state,
+                Supply::Assigned,
+                None,
+                Release::AtOnce,
+                None,
+                9,
+                OnLoss::Fail,
+            );
             Self { machine, source: Assigned(Pieces::new(numbers, 3, 2)) }
         }
 

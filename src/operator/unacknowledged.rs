@@ -216,7 +216,7 @@ mod tests {
 
     /// One split, of which so many records may be open.
     fn kept(records_max: usize) -> Unacknowledged {
-        let split = SplitState { split: SPLIT, cursor: vec![0], records: 0 };
+        let split = SplitState { split: SPLIT, cursor: vec![0], records: 0, lost: 0 };
         Unacknowledged::new(&SourceState { splits: vec![split], emitted: Vec::new() }, records_max)
     }
 

@@ -9,10 +9,10 @@ use std::time::Duration;
 use crate::coordinator::{Coordinator, CoordinatorNote, JobError};
 use crate::drive::{CoordinatorDriver, drain_coordinator};
 use crate::guarantee::Mechanism;
-use crate::id::{AttemptId, CheckpointId, TaskId, VertexId};
+use crate::id::{AttemptId, CheckpointId, SplitId, TaskId, VertexId};
 use crate::job::Job;
 use crate::message::{Found, FromTask, TaskError, TaskMessage, ToTask};
-use crate::runtime::deploy::{self, Cargo, Refusal};
+use crate::runtime::deploy::{self, Cargo, Origin, Refusal};
 use crate::runtime::guard;
 use crate::runtime::mail::{ToCoordinator, ToWorker, WorkerAddress};
 use crate::runtime::options::{RunError, RunEvent, RunReport};
@@ -47,6 +47,8 @@ pub(super) struct Progress {
     outcome: Option<Result<(), JobError>>,
     /// The bytes of checkpoints whose metadata is being written.
     bytes: BTreeMap<CheckpointId, u64>,
+    /// How many records each source task has lost of each split.
+    lost: BTreeMap<(TaskId, SplitId), u64>,
     report: RunReport,
 }
 
@@ -159,6 +161,7 @@ impl Conductor<'_> {
         RunReport {
             records_in: self.counters.records_in.load(Ordering::Relaxed),
             records_out: self.counters.records_out.load(Ordering::Relaxed),
+            records_lost: self.progress.lost.values().sum(),
             restarts: coordinator.stats().restarts,
             wall: self.started.elapsed(),
             ..self.progress.report
@@ -185,7 +188,8 @@ impl Conductor<'_> {
                 | Mechanism::AlignedTimeout => deploy::fresh(self.job)?,
             },
         };
-        deploy::load(self.job, attempt, starts, self.workers.len())
+        let origin = Origin { store: self.store.as_ref(), checkpoint: restore };
+        deploy::load(self.job, attempt, starts, &origin, self.workers.len())
     }
 }
 
@@ -243,6 +247,9 @@ impl CoordinatorDriver for Conductor<'_> {
             figures.duration += duration;
             figures.duration_max = figures.duration_max.max(duration);
             figures.bytes += self.progress.bytes.remove(&checkpoint).unwrap_or_default();
+        }
+        if let CoordinatorNote::RecordsLost { task, loss } = note {
+            self.progress.lost.insert((task, loss.split), loss.in_all);
         }
         (self.observer)(RunEvent::Note(&note));
     }

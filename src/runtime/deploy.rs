@@ -13,7 +13,7 @@ use crate::runtime::channel::{self, Inlet, Intake, Outlet, Port};
 use crate::runtime::guard;
 use crate::runtime::recover;
 use crate::runtime::slot::{Hands, Slot};
-use crate::runtime::store::CheckpointStore;
+use crate::runtime::store::{CheckpointStore, StoreError};
 use crate::runtime::writer;
 use crate::state::codec::{self, Kind};
 use crate::state::snapshot::{SourceState, TaskState};
@@ -107,7 +107,7 @@ pub(super) fn progressed(
     if begins_anew {
         // Left by a run that was abandoned: its first positions are gone already.
         for key in listed.iter().filter(is_progress) {
-            store.remove(*key).map_err(|error| external(first, error))?;
+            store.remove(*key).map_err(|error| (first, unusable(&error)))?;
         }
         // Before the first positions: a task whose progress is missing later has lost it.
         let states = discover(job)?;
@@ -145,14 +145,31 @@ pub(super) fn homes(graph: &PhysicalGraph, workers: usize) -> Vec<usize> {
     graph.tasks().map(|task| graph.place_of(task).1.index() % workers).collect()
 }
 
+/// Where that lies which tasks are restored from, to name it if it does not fit.
+pub(super) struct Origin<'a> {
+    pub(super) store: &'a dyn CheckpointStore,
+    /// None under transactional updates, where each task has its own progress.
+    pub(super) checkpoint: Option<&'a CheckpointMetadata>,
+}
+
+impl Origin<'_> {
+    fn of_task(&self, job: &Job, task: TaskId) -> StoreKey {
+        match self.checkpoint {
+            Some(metadata) => metadata.tasks[task.index()].key,
+            None => progress_key(job)(task).0,
+        }
+    }
+}
+
 /// Puts the tasks together and shares them out.
 pub(super) fn load(
     job: &Job,
     attempt: AttemptId,
     starts: Vec<TaskStart>,
+    origin: &Origin<'_>,
     workers: usize,
 ) -> Result<Vec<Cargo>, Refusal> {
-    let mut restored = in_flight(job, &starts)?.into_iter();
+    let mut restored = in_flight(job, &starts, origin)?.into_iter();
     let mut cargo: Vec<Cargo> = std::iter::repeat_with(Cargo::default).take(workers).collect();
     let graph = job.graph();
     let homes = homes(graph, workers);
@@ -179,8 +196,8 @@ pub(super) fn load(
     let ends = inlets.into_iter().zip(ports);
     for ((task, start), (inlets, ports)) in graph.tasks().zip(starts).zip(ends) {
         let machine = guard::catch(|| {
-            let task = job.task(task, attempt, start);
-            task.map_err(|error| TaskError::Restore(error.to_string()))
+            let machine = job.task(task, attempt, start);
+            machine.map_err(|error| damaged(origin.store, origin.of_task(job, task), &error))
         });
         let machine = machine.map_err(|error| (task, error))?;
         let (vertex, subtask) = graph.place_of(task);
@@ -196,19 +213,24 @@ pub(super) fn load(
 }
 
 /// What each channel begins with: the records that were in flight, if tasks are restored.
-fn in_flight(job: &Job, starts: &[TaskStart]) -> Result<Vec<Vec<Batch>>, Refusal> {
-    if !job.config().mechanism.stores_in_flight() {
+fn in_flight(
+    job: &Job,
+    starts: &[TaskStart],
+    origin: &Origin<'_>,
+) -> Result<Vec<Vec<Batch>>, Refusal> {
+    let stores_in_flight = job.config().mechanism.stores_in_flight();
+    let Some(metadata) = origin.checkpoint.filter(|_| stores_in_flight) else {
         return Ok(Vec::new());
-    }
+    };
     let state = |start: &TaskStart| match start {
         TaskStart::Restored(state) => Some(state.clone()),
         TaskStart::Fresh(_) => None,
     };
-    let Some(states) = starts.iter().map(state).collect::<Option<Vec<TaskState>>>() else {
-        return Ok(Vec::new());
-    };
+    let states: Vec<TaskState> = starts.iter().filter_map(state).collect();
     let first = job.graph().source_tasks().first().copied().unwrap_or_default();
-    job.in_flight(&states).map_err(|error| (first, TaskError::Restore(error.to_string())))
+    job.in_flight(&states).map_err(|error| {
+        (first, damaged(origin.store, StoreKey::Metadata(metadata.checkpoint), &error))
+    })
 }
 
 /// How many elements a channel holds.
@@ -252,8 +274,14 @@ fn read(store: &dyn CheckpointStore, key: StoreKey) -> Result<Vec<u8>, TaskError
     match store.get(key) {
         Ok(Some(bytes)) => Ok(bytes),
         Ok(None) => Err(damaged(store, key, "it is missing")),
-        Err(error) => Err(TaskError::External(error.to_string())),
+        Err(error) => Err(unusable(&error)),
     }
+}
+
+/// What can not be read or removed, be it a folder in the place of a file, is there still when it
+/// is tried again.
+fn unusable(error: &StoreError) -> TaskError {
+    TaskError::Restore(error.to_string())
 }
 
 fn damaged(store: &dyn CheckpointStore, key: StoreKey, why: impl std::fmt::Display) -> TaskError {

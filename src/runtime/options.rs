@@ -79,6 +79,9 @@ pub struct RunReport {
     pub records_in: u64,
     /// The records that were handed to sinks in this run, replayed ones included.
     pub records_out: u64,
+    /// The records that sources have gone on without, in this run and in those before that it goes
+    /// on from (see [`OnLoss`](crate::config::OnLoss)).
+    pub records_lost: u64,
     /// The checkpoints that were completed.
     pub checkpoints: CheckpointFigures,
     /// How often the job was restarted in the process.

@@ -93,6 +93,9 @@ pub(super) struct Hands {
     /// The times that the task waits for.
     timers: BTreeSet<time::Instant>,
     sink_replies: VecDeque<SinkReply>,
+    /// The rows of the portion of a write-ahead log that was sent last. They are counted when it is
+    /// marked: until then they may be sent again.
+    rows_sent: usize,
     /// What could not be carried out: nothing that follows is.
     failure: Option<TaskError>,
 }
@@ -288,6 +291,7 @@ impl Hands {
             alarm_at: None,
             timers: BTreeSet::new(),
             sink_replies: VecDeque::new(),
+            rows_sent: 0,
             failure: None,
         }
     }
@@ -464,13 +468,16 @@ impl TaskDriver for Driver<'_, '_> {
         }
         let records = match &request {
             SinkRequest::Write { records, .. } => records.len(),
-            SinkRequest::Send { records, .. } => records.iter().map(Batch::len).sum(),
+            SinkRequest::Send { records, .. } => {
+                self.hands.rows_sent = records.iter().map(Batch::len).sum();
+                0
+            }
+            SinkRequest::Mark(_) => std::mem::take(&mut self.hands.rows_sent),
             SinkRequest::Flush(_)
             | SinkRequest::Prepare(_)
             | SinkRequest::Commit(_)
             | SinkRequest::AbortDangling
-            | SinkRequest::LookUp(_)
-            | SinkRequest::Mark(_) => 0,
+            | SinkRequest::LookUp(_) => 0,
         };
         if records > 0 {
             let counters = &self.around.office.counters;

@@ -11,6 +11,7 @@ use crate::element::Batch;
 use crate::id::{
     ChannelIndex, CheckpointId, MessageId, OutletIndex, SplitId, TaskId, TransactionId,
 };
+use crate::message::Loss;
 use crate::state::key_group::KeyGroup;
 
 /// A share of live state that turns into bytes later, on whatever thread writes it.
@@ -185,6 +186,23 @@ pub struct SplitState {
     pub cursor: Vec<u8>,
     /// How many records of the split lie before the cursor.
     pub records: u64,
+    /// How many of them were gone when they were to be read.
+    pub lost: u64,
+}
+
+impl SplitState {
+    /// The next records are gone, from position `wanted` up to `first`, which is at `cursor`.
+    pub(crate) fn pass_over(&mut self, wanted: u64, first: u64, cursor: Vec<u8>) -> Loss {
+        self.cursor = cursor;
+        self.records += first - wanted;
+        self.lost += first - wanted;
+        self.loss(Some((wanted, first)))
+    }
+
+    /// What is lost by now, with a gap that was found just now.
+    pub(crate) fn loss(&self, gap: Option<(u64, u64)>) -> Loss {
+        Loss { split: self.split, gap, in_all: self.lost }
+    }
 }
 
 /// A pre-committed transaction, and the checkpoint whose completion commits it.

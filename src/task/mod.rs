@@ -516,6 +516,8 @@ impl Task {
     fn start(&mut self, finished: bool) {
         self.phase = Phase::AwaitingRecords;
         self.report(FromTask::Running);
+        let losses = self.source.iter().flat_map(SourceMachine::losses).collect::<Vec<_>>();
+        losses.into_iter().for_each(|loss| self.report(FromTask::Lost(loss)));
         self.send_unacknowledged();
         self.acknowledge_messages();
         if !finished {
@@ -559,6 +561,7 @@ impl Task {
                 self.advance_source();
             }
             SourceStep::Ask => self.report(FromTask::WantsSplit),
+            SourceStep::Lose(loss) => self.report(FromTask::Lost(loss)),
             SourceStep::End => self.end_data(),
         }
     }

@@ -137,15 +137,22 @@ impl Progress {
     ///
     /// # Errors
     /// If records are missing before it.
-    fn take_in(&mut self, channel: ChannelIndex, records: Batch) -> Result<Batch, TaskError> {
+    fn take_in(
+        &mut self,
+        own: StoreKey,
+        channel: ChannelIndex,
+        records: Batch,
+    ) -> Result<Batch, TaskError> {
         let known = self.known(channel, &records);
         let records = records.skip(known);
         let next = &mut self.inputs[channel.index()].next;
         if let Some(first) = records.number().filter(|_| !records.is_empty()) {
             if first > *next {
                 return Err(TaskError::Restore(format!(
-                    "{channel}: its sender goes on with record {first} and this task with record \
-                     {next}: what one of them had written is gone"
+                    "{own} and the progress of a sender do not fit together: the sender of \
+                     {channel} goes on with record {first} and this task with record {next}, so \
+                     what one of them had written is gone: put the files back as they were, or \
+                     begin anew with other folders for output and checkpoints"
                 )));
             }
             *next = first + records.len() as u64;
@@ -259,8 +266,9 @@ impl Task {
 
     /// What of a batch is new, if anything is.
     pub(super) fn take_in(&mut self, channel: ChannelIndex, records: Batch) -> Option<Batch> {
+        let own = self.progress_key();
         let Some(progress) = &mut self.progress else { return Some(records) };
-        match progress.take_in(channel, records) {
+        match progress.take_in(own, channel, records) {
             Ok(records) => Some(records).filter(|records| !records.is_empty()),
             Err(error) => {
                 self.fail(error);
@@ -378,11 +386,14 @@ impl Task {
     pub(super) fn store_progress(&mut self) {
         let write = self.progress.as_mut().and_then(|progress| progress.write.as_mut());
         let Some(snapshot) = write.and_then(|write| write.snapshot.take()) else { return };
-        let (vertex, subtask) = (self.subtask.vertex, self.subtask.index);
         self.outputs.push_back(TaskOutput::Store(StoreRequest::Put {
-            key: StoreKey::Progress { vertex, subtask },
+            key: self.progress_key(),
             value: StoreValue::Progress(snapshot),
         }));
+    }
+
+    fn progress_key(&self) -> StoreKey {
+        StoreKey::Progress { vertex: self.subtask.vertex, subtask: self.subtask.index }
     }
 
     /// The sink has confirmed a prepare: that of the write, or of an earlier one.

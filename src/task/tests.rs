@@ -672,6 +672,7 @@ fn report_text(report: &FromTask) -> String {
         FromTask::WantsSplit => "wants split".to_owned(),
         FromTask::EndOfData => "end of data".to_owned(),
         FromTask::Finished => "finished".to_owned(),
+        FromTask::Lost(loss) => format!("lost {} of {}", loss.in_all, loss.split),
         FromTask::Failed(error) => format!("failed: {error}"),
     }
 }

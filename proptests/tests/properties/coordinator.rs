@@ -367,6 +367,7 @@ impl World {
                 assert_eq!(self.in_flight.take(), Some(checkpoint));
             }
             CoordinatorNote::AttemptNotStored { .. }
+            | CoordinatorNote::RecordsLost { .. }
             | CoordinatorNote::AttemptFailed { .. }
             | CoordinatorNote::Restarting { .. } => {}
         }

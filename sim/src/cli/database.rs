@@ -21,11 +21,11 @@ pub(crate) fn check(file: &Path) -> Result<(), Failure> {
     sqlite::check(file).map_err(|error| Failure::input(format!("--output sqlite:{error}")))
 }
 
-/// A table of a sink with rows, if there is one.
-pub(crate) fn first_table(file: &Path) -> Option<String> {
-    let database = open(file).ok()?;
-    let tables = sink_tables(&database).ok()?;
-    tables.into_iter().find(|table| has_rows(&database, table).unwrap_or(false))
+/// The tables of sinks that have rows, as far as the database can be read.
+pub(crate) fn tables(file: &Path) -> Vec<String> {
+    let Ok(database) = open(file) else { return Vec::new() };
+    let tables = sink_tables(&database).unwrap_or_default();
+    tables.into_iter().filter(|table| has_rows(&database, table).unwrap_or(false)).collect()
 }
 
 /// A table that a sink has ever opened, if there is one.

@@ -17,6 +17,7 @@ use crate::cli::database;
 use crate::cli::exit::Failure;
 use crate::cli::mode::Mode;
 use crate::cli::output::Console;
+use crate::cli::shown::{Completed, first_row, refuse_rewind, rows};
 use crate::jobs::{BuiltinJob, Output, Parameters};
 
 /// What has to be the same for a run to go on from another's checkpoints.
@@ -110,8 +111,10 @@ impl Folders<'_> {
             (Resume::Latest, Some(before)) if before.description == *described => {
                 if begins_anew {
                     self.refuse_lost_checkpoints(described.mode)?;
+                } else if let Some(completed) = Completed::read(self.checkpoints)? {
+                    completed.check_rows(self.output)?;
                 }
-                if !begins_anew || first_rows(self.output).is_some() {
+                if !begins_anew || first_row(self.output).is_some() {
                     check_contents(&before.contents, inputs, console)?;
                     return Ok(begins_anew);
                 }
@@ -121,7 +124,13 @@ impl Folders<'_> {
             }
             (Resume::Latest | Resume::Never, _) => refuse_old_output(self.output)?,
             (Resume::From(path), _) => {
-                if let Some(before) = read(&path.with_file_name(NAME))? {
+                let before = read(&path.with_file_name(NAME))?;
+                let is_of_output = before
+                    .as_ref()
+                    .is_some_and(|before| before.description.output == described.output);
+                refuse_rewind(path, described.mode.sink, self.output, is_of_output)?;
+                if let Some(before) = before {
+                    Completed::forget(self.checkpoints)?;
                     check_contents(&before.contents, inputs, console)?;
                     self.leave(described, before.contents)?;
                     return Ok(false);
@@ -129,7 +138,7 @@ impl Folders<'_> {
             }
         }
         let contents = inputs.iter().map(|path| Fingerprint::of(path)).collect::<Result<_, _>>();
-        self.forget_checkpoint()?;
+        Completed::forget(self.checkpoints)?;
         self.leave(described, contents.map_err(Failure::input)?)?;
         Ok(!matches!(resume, Resume::From(_)))
     }
@@ -141,11 +150,11 @@ impl Folders<'_> {
         let may_repeat = match mode.sink {
             SinkContract::TwoPhase | SinkContract::WriteAhead => false,
             SinkContract::Plain => {
-                mode.mechanism.takes_checkpoints() && !self.checkpoints.join(COMPLETED).exists()
+                mode.mechanism.takes_checkpoints() && Completed::read(self.checkpoints)?.is_none()
             }
             SinkContract::Idempotent | SinkContract::Discard => true,
         };
-        match first_rows(self.output).filter(|_| !may_repeat) {
+        match first_row(self.output).filter(|_| !may_repeat) {
             None => Ok(()),
             Some(rows) => Err(Failure::input(format!(
                 "{}: what said how far the run had come is gone, and from the start of the input \
@@ -172,16 +181,6 @@ impl Folders<'_> {
         })
     }
 
-    fn forget_checkpoint(&self) -> Result<(), Failure> {
-        let path = self.checkpoints.join(COMPLETED);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(Failure::input(format!("{}: {error}", path.display())))
-            }
-            Ok(()) | Err(_) => Ok(()),
-        }
-    }
-
     fn leave(&self, described: &Description, contents: Vec<Fingerprint>) -> Result<(), Failure> {
         let left = Left { description: described.clone(), contents };
         let text = serde_json::to_vec_pretty(&left).expect("a description is plain data");
@@ -189,11 +188,6 @@ impl Folders<'_> {
         replace(&path, &text)
             .map_err(|error| Failure::input(format!("{}: {error}", path.display())))
     }
-}
-
-/// Leaves a sign that a checkpoint has been complete.
-pub(crate) fn remember_checkpoint(checkpoints: &Path) -> io::Result<()> {
-    File::create(checkpoints.join(COMPLETED))?.sync_all()
 }
 
 /// Checks that the input is what it was. Files that have grown are told of.
@@ -242,10 +236,7 @@ fn make_folder(path: &Path) -> Result<(), Failure> {
 /// A run from the start would add its output to what is there: everything would seem doubled.
 pub(crate) fn refuse_old_output(output: &Output) -> Result<(), Failure> {
     let (old, other) = match output {
-        Output::Folder(folder) => {
-            let name = |part: PathBuf| part.strip_prefix(folder).unwrap_or(&part).to_owned();
-            (first_part(folder).map(|part| name(part).display().to_string()), "folder")
-        }
+        Output::Folder(_) => (rows(output).into_iter().next(), "folder"),
         #[cfg(feature = "sqlite")]
         Output::Sqlite(file) => {
             (database::first_opened_table(file).map(|table| format!("the table {table}")), "file")
@@ -258,34 +249,6 @@ pub(crate) fn refuse_old_output(output: &Output) -> Result<(), Failure> {
         ))),
         None => Ok(()),
     }
-}
-
-/// Where the sinks of an earlier run left rows, if they did.
-fn first_rows(output: &Output) -> Option<String> {
-    match output {
-        Output::Folder(folder) => first_part(folder).map(|part| part.display().to_string()),
-        #[cfg(feature = "sqlite")]
-        Output::Sqlite(file) => {
-            let table = database::first_table(file)?;
-            Some(format!("table {table} of {}", file.display()))
-        }
-    }
-}
-
-/// The first file with rows that the sinks of an earlier run left, in the folder or below it.
-fn first_part(output: &Path) -> Option<PathBuf> {
-    let entries = fs::read_dir(output).ok()?.flatten();
-    let found = entries.filter_map(|entry| {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if name.starts_with('.') {
-            return None;
-        }
-        if entry.path().is_dir() {
-            return first_part(&entry.path());
-        }
-        (name.starts_with("part-") && name.ends_with(".ndjson")).then(|| entry.path())
-    });
-    found.min()
 }
 
 fn read(path: &Path) -> Result<Option<Left>, Failure> {
@@ -308,6 +271,3 @@ fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
 }
 
 const NAME: &str = "run.json";
-
-/// Empty. It is there if a checkpoint has been complete since the run began at the start.
-const COMPLETED: &str = "completed";

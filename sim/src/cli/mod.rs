@@ -19,6 +19,7 @@ mod mode;
 mod output;
 mod replay;
 mod run;
+mod shown;
 mod signals;
 mod simulated;
 mod suite;

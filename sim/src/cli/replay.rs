@@ -16,7 +16,7 @@ use crate::cli::suite::subject_word;
 use crate::cli::values::{find_job, positive, seed};
 use crate::decide::Divergence;
 use crate::jobs::{BuiltinJob, Parameters};
-use crate::oracle::{Anomaly, Verdict};
+use crate::oracle::{Anomaly, Judgement, Levels, Verdict};
 use crate::run::{self, Report, Run, Script};
 use crate::scenario::{ClaimText, Matched, Scenario, Seed, VERSION, subject_name};
 use crate::story;
@@ -149,6 +149,10 @@ pub(crate) fn replay(args: &ReplayArgs, console: &Console) -> Result<Exit, Failu
     replayed.conclude(args, console)
 }
 
+fn levels(judgement: &Judgement) -> Levels {
+    judgement.levels.expect("a run that is played again is judged in full")
+}
+
 /// Lets so many events happen; whether there would be more.
 fn stops_at(run: &mut Run, until: u64) -> bool {
     while run.world().events() < until {
@@ -224,6 +228,9 @@ fn of_scenario(path: &Path) -> Result<Plan, Failure> {
     let mut mode = run::Mode::of(guarantee, parameters);
     mode.mechanism = scenario.mechanism.unwrap_or(mode.mechanism);
     mode.sink = scenario.sink.unwrap_or(mode.sink);
+    if let Some(reason) = mode_of(&mode).refusal() {
+        return Err(wrong(reason));
+    }
     mode.state = scenario.state.unwrap_or(mode.state);
     mode.claim = scenario.claim();
     mode.lines = scenario.lines.clone().map(Arc::from);
@@ -300,7 +307,7 @@ impl Replayed<'_> {
         let judgement = &report.judgement;
         let violation = violation(run, report);
         if console.is_json() {
-            let hashes = run.hashes();
+            let (hashes, levels) = (run.hashes(), levels(judgement));
             return console.row(&Out {
                 schema: "cofferdam.replay/1",
                 job: plan.job.name(),
@@ -312,8 +319,8 @@ impl Replayed<'_> {
                 output_hash: hash_text(hashes.output),
                 state_verdict: judgement.state.to_string(),
                 output_verdict: judgement.output.map(|verdict| verdict.to_string()),
-                state_level: judgement.state_level,
-                output_level: judgement.output_level,
+                state_level: levels.state,
+                output_level: levels.output,
                 lost: judgement.lost,
                 duplicated: judgement.duplicated,
                 unexpected: judgement.unexpected,
@@ -334,14 +341,15 @@ impl Replayed<'_> {
 
     fn tell_verdicts(&self, violation: Option<ViolationOut>, console: &Console) {
         let (report, judgement) = (self.report, &self.report.judgement);
+        let levels = levels(judgement);
         let paint = console.paint;
         let side = |name: &str, verdict: Verdict, claim: Level, level: Level| {
             let word = verdict.to_string();
             let word = if verdict == Verdict::Held { paint.good(&word) } else { paint.bad(&word) };
             console.say(format!("{name:7} {word}: the claim is {claim}, what was seen is {level}"));
         };
-        side("state", judgement.state, report.claim.state, judgement.state_level);
-        let output = judgement.output.zip(report.claim.output).zip(judgement.output_level);
+        side("state", judgement.state, report.claim.state, levels.state);
+        let output = judgement.output.zip(report.claim.output).zip(levels.output);
         if let Some(((verdict, claim), level)) = output {
             side("output", verdict, claim, level);
         }

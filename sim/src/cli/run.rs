@@ -7,7 +7,9 @@ use std::time::Duration;
 use clap::Args;
 use cofferdam::config::JobConfig;
 use cofferdam::coordinator::CoordinatorNote;
+use cofferdam::id::CheckpointId;
 use cofferdam::job::Job;
+use cofferdam::message::Loss;
 use cofferdam::runtime::{
     self, CheckpointStore, FileStore, MemoryStore, Resume, RunEvent, RunOptions, RunReport,
 };
@@ -18,6 +20,7 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::folder::{self, Description, Folders};
 use crate::cli::mode::{Backend, EngineArgs, Mode};
 use crate::cli::output::{Console, grouped, seconds};
+use crate::cli::shown::{Completed, completed};
 use crate::cli::signals::stop_flag;
 use crate::cli::values::{find_job, positive, positive_size};
 use crate::jobs::{FileJob, Files, Output, Setup, Shape};
@@ -84,18 +87,26 @@ pub(crate) fn run(args: &RunArgs, console: &Console) -> Result<Exit, Failure> {
         Description::new(job, mode, parallelism, &setup.parameters, &args.input, output)
     })?;
     let stop = stop_flag()?;
+    let (sink, output) = (mode.sink, args.output.clone());
+    let leaves = move |checkpoint| completed(checkpoint, sink, &output, false);
     let progress = console.spinner();
     let options = RunOptions {
         workers: args.workers.unwrap_or(RunOptions::default().workers),
         store: start.store,
         resume: args.resume.clone(),
         records_per_second: args.rate,
-        observer: observer(console, progress.clone(), start.folder),
+        observer: observer(console, progress.clone(), start.folder.clone(), leaves),
         stop,
     };
     let report = runtime::run(&built.job, options);
     progress.finish_and_clear();
-    tell(&summary(job.name(), mode, &report?, &built), start.is_anew, console);
+    let report = report?;
+    if let Some(folder) = &start.folder {
+        let last = Completed::read(folder)?.unwrap_or_default().checkpoint;
+        let left = completed(last, mode.sink, &args.output, true).leave(folder);
+        left.map_err(|error| Failure::input(format!("{}: {error}", folder.display())))?;
+    }
+    tell(&summary(job.name(), mode, &report, &built), start.is_anew, console);
     Ok(Exit::Done)
 }
 
@@ -137,11 +148,13 @@ fn resume(text: &str) -> Result<Resume, String> {
     }
 }
 
-/// Shows how far the run has come, and says aloud what fails.
+/// Shows how far the run has come, says aloud what fails, and leaves in `folder` what `leaves` says
+/// of each complete checkpoint.
 fn observer(
     console: &Console,
     progress: ProgressBar,
     folder: Option<PathBuf>,
+    leaves: impl Fn(CheckpointId) -> Completed + 'static,
 ) -> Box<dyn FnMut(RunEvent<'_>)> {
     let console = *console;
     let mut checkpoints = 0_u64;
@@ -153,16 +166,15 @@ fn observer(
             grouped(records_out)
         )),
         RunEvent::Note(note) => {
-            let is_completion = matches!(note, CoordinatorNote::CheckpointCompleted { .. });
-            checkpoints += u64::from(is_completion);
-            progress.suspend(|| {
-                tell_note(&console, note, &mut last_cause);
-                if let Some(folder) = folder.as_ref().filter(|_| is_completion && checkpoints == 1)
-                    && let Err(error) = folder::remember_checkpoint(folder)
+            progress.suspend(|| tell_note(&console, note, &mut last_cause));
+            if let CoordinatorNote::CheckpointCompleted { checkpoint, .. } = note {
+                checkpoints += 1;
+                if let Some(folder) = &folder
+                    && let Err(error) = leaves(*checkpoint).leave(folder)
                 {
-                    console.note(format!("{}: {error}", folder.display()));
+                    progress.suspend(|| console.note(format!("{}: {error}", folder.display())));
                 }
-            });
+            }
         }
     })
 }
@@ -180,6 +192,10 @@ fn tell_note(console: &Console, note: &CoordinatorNote, last_cause: &mut String)
         }
         CoordinatorNote::AttemptNotStored { attempt, text } => {
             console.note(format!("the number of attempt {attempt} could not be stored: {text}"));
+        }
+        CoordinatorNote::RecordsLost { loss, .. } => {
+            let Loss { split, in_all, .. } = loss;
+            console.note(format!("going on without {in_all} records of {split}, which are gone"));
         }
         CoordinatorNote::AttemptFailed { cause, .. } => *last_cause = cause.to_string(),
         CoordinatorNote::Restarting { delay, from, .. } => {

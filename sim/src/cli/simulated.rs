@@ -41,11 +41,32 @@ pub(crate) struct SimulationArgs {
     claim: Option<ClaimArg>,
 }
 
+/// Which faults simulated runs have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Faults {
+pub(crate) enum Faults {
     None,
     Default,
     Full,
+}
+
+impl Faults {
+    pub(crate) fn profile(self) -> FaultProfile {
+        match self {
+            Self::None => FaultProfile::None,
+            Self::Default => FaultProfile::Default,
+            Self::Full => FaultProfile::Full,
+        }
+    }
+
+    /// The words of a command line that say the same; none for the default.
+    pub(crate) fn words(self) -> Vec<String> {
+        let word = match self {
+            Self::None => "none",
+            Self::Default => return Vec::new(),
+            Self::Full => "full",
+        };
+        ["--faults", word].map(str::to_owned).to_vec()
+    }
 }
 
 /// A claim as it is typed: what is not named follows from the job.
@@ -108,11 +129,7 @@ impl SimulationArgs {
         mode.parallelism = self.parallelism;
         mode.state = self.state;
         mode.lines = lines;
-        mode.faults = match self.faults {
-            Faults::None => FaultProfile::None,
-            Faults::Default => FaultProfile::Default,
-            Faults::Full => FaultProfile::Full,
-        };
+        mode.faults = self.faults.profile();
         mode.claim = self.claim.map(|claim| claim.over(inferred));
     }
 
@@ -147,11 +164,7 @@ impl SimulationArgs {
         if let Some(parallelism) = self.parallelism {
             words.extend(["--parallelism".to_owned(), parallelism.to_string()]);
         }
-        match self.faults {
-            Faults::Default => {}
-            Faults::None => words.extend(["--faults".to_owned(), "none".to_owned()]),
-            Faults::Full => words.extend(["--faults".to_owned(), "full".to_owned()]),
-        }
+        words.extend(self.faults.words());
         words.extend(["--seed".to_owned(), seed.to_string()]);
         words
     }

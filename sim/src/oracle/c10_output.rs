@@ -30,9 +30,7 @@ fn judge(facts: &Facts<'_>) -> Vec<Finding> {
     let Some(claim) = facts.output_claim else { return Vec::new() };
     let mut findings = by_provenance(facts, claim);
     for sink in facts.sinks {
-        if !sink.expected_of_attempt.is_empty() {
-            findings.extend(unexplained(sink, claim));
-        }
+        findings.extend(unexplained(sink, claim));
         if shows_only_fired_rows(facts, sink) {
             findings.extend(by_value(facts, sink, claim));
         }
@@ -81,7 +79,7 @@ fn by_provenance(facts: &Facts<'_>, claim: Level) -> Vec<Finding> {
 }
 
 /// Whether rows that timers fired can be told from those of records, which provenance judges.
-fn shows_only_fired_rows(facts: &Facts<'_>, sink: &SinkFacts<'_>) -> bool {
+pub(super) fn shows_only_fired_rows(facts: &Facts<'_>, sink: &SinkFacts<'_>) -> bool {
     let only_fired = || sink.rows.iter().all(|row| row.origin.record.is_none());
     let shows_each_row = match sink.contract {
         SinkContract::Plain | SinkContract::TwoPhase | SinkContract::WriteAhead => true,
@@ -120,8 +118,11 @@ fn by_value(facts: &Facts<'_>, sink: &SinkFacts<'_>, claim: Level) -> Vec<Findin
     findings
 }
 
-/// Rows that nothing explains which their attempt has taken in.
-fn unexplained(sink: &SinkFacts<'_>, claim: Level) -> Vec<Finding> {
+/// Rows that nothing explains which their attempt has taken in, if anybody can say that.
+pub(super) fn unexplained(sink: &SinkFacts<'_>, claim: Level) -> Vec<Finding> {
+    if sink.expected_of_attempt.is_empty() {
+        return Vec::new();
+    }
     let mut of_attempts: BTreeMap<AttemptId, Vec<&[u8]>> = BTreeMap::new();
     for row in sink.rows {
         of_attempts.entry(row.attempt).or_default().push(row.bytes);

@@ -47,6 +47,17 @@ fn judge(facts: &Facts<'_>) -> Vec<Finding> {
     findings
 }
 
+/// The records that are not in the last state as they would be without failures.
+pub(super) fn lost_records(facts: &Facts<'_>) -> Vec<RecordId> {
+    let last = facts.state.incarnations.last().map_or(&[][..], |(_, applied)| applied);
+    let in_state = count(last.iter().filter_map(effect).collect());
+    let lost = facts
+        .records
+        .iter()
+        .filter(|(record, expected, _)| distinct(&in_state, *record) < *expected);
+    lost.map(|(record, ..)| *record).collect()
+}
+
 fn effect(applied: &AppliedFact) -> Option<Effect> {
     Some(Effect::new(applied.origin.record?, [applied.origin.path, applied.cell]))
 }

@@ -6,6 +6,7 @@ use std::fmt;
 use cofferdam::guarantee::Level;
 use cofferdam::trace::RecordId;
 
+use super::seen::{Levels, levels};
 use super::{Anomaly, Facts, Finding, ORACLES, Subject};
 
 /// Whether a promise was kept.
@@ -28,10 +29,8 @@ pub struct Judgement {
     pub state: Verdict,
     /// Whether the output does; none if no sink shows anything.
     pub output: Option<Verdict>,
-    /// The level that the state has shown.
-    pub state_level: Level,
-    /// The level that the output has shown.
-    pub output_level: Option<Level>,
+    /// What was shown, whatever the claim; none if only the claims were judged.
+    pub levels: Option<Levels>,
     /// How many records and fired rows are lost, allowed or not, in the state or the output.
     pub lost: usize,
     /// As many are there too often.
@@ -44,15 +43,20 @@ pub struct Judgement {
     pub stuck: bool,
 }
 
-/// Asks every judge.
+/// Asks every judge, and says which levels the run has shown.
 pub fn judge(facts: &Facts<'_>) -> Judgement {
+    let judgement = judge_claims(facts);
+    Judgement { levels: Some(levels(facts, &judgement.findings)), ..judgement }
+}
+
+/// Asks every judge. Thousands of runs need no more than that.
+pub fn judge_claims(facts: &Facts<'_>) -> Judgement {
     let findings: Vec<Finding> = ORACLES.iter().flat_map(|oracle| (oracle.judge)(facts)).collect();
     let of = |anomaly: Anomaly| findings.iter().filter(move |found| found.anomaly == anomaly);
     Judgement {
         state: verdict(facts, &findings, Subject::State),
         output: facts.output_claim.map(|_| verdict(facts, &findings, Subject::Output)),
-        state_level: level(facts, &findings, Subject::State),
-        output_level: facts.output_claim.map(|_| level(facts, &findings, Subject::Output)),
+        levels: None,
         lost: subjects(of(Anomaly::Lost)),
         duplicated: subjects(of(Anomaly::Duplicated)),
         wrong: of(Anomaly::Wrong).count(),
@@ -69,8 +73,7 @@ impl Judgement {
             findings: Vec::new(),
             state: Verdict::Unknown,
             output: output_claim.map(|_| Verdict::Unknown),
-            state_level: Level::None,
-            output_level: output_claim.map(|_| Level::None),
+            levels: Some(Levels { state: Level::None, output: output_claim.map(|_| Level::None) }),
             lost: 0,
             duplicated: 0,
             wrong: 0,
@@ -122,16 +125,6 @@ fn verdict(facts: &Facts<'_>, findings: &[Finding], subject: Subject) -> Verdict
     }
 }
 
-/// A run without an end has shown no more than that nothing is there too often; a value that is
-/// wrong keeps no level.
-fn level(facts: &Facts<'_>, findings: &[Finding], subject: Subject) -> Level {
-    let of_subject = || findings.iter().filter(|finding| finding.subject == subject);
-    let has = |anomaly| of_subject().any(|finding| finding.anomaly == anomaly);
-    let is_wrong = has(Anomaly::Wrong) || has(Anomaly::Unexpected);
-    let loses = has(Anomaly::Lost) || !facts.is_finished;
-    Level::of(is_wrong || loses, is_wrong || has(Anomaly::Duplicated))
-}
-
 /// How many records, and rows without one, findings are about.
 fn subjects<'a>(findings: impl Iterator<Item = &'a Finding>) -> usize {
     let mut records: BTreeSet<RecordId> = BTreeSet::new();
@@ -168,10 +161,10 @@ mod tests {
         let facts = Facts { state, records: &records, ..facts };
         let judgement = judge(&facts);
         assert_eq!((judgement.lost, judgement.duplicated, judgement.stuck), (1, 1, false));
-        assert_eq!(judgement.state_level, Level::None);
+        assert_eq!(judgement.levels.unwrap().state, Level::None);
         assert_eq!(judgement.state, Verdict::Violated);
         assert_eq!(
-            (judgement.output, judgement.output_level),
+            (judgement.output, judgement.levels.unwrap().output),
             (Some(Verdict::Held), Some(Level::ExactlyOnce))
         );
         assert_eq!(judgement.violation().unwrap().record, Some(record(0)));
@@ -185,8 +178,11 @@ mod tests {
         let state = StateFacts { incarnations: &incarnations, ..facts.state };
         let facts = Facts { state, state_claim: Level::AtLeastOnce, output_claim: None, ..facts };
         let judgement = judge(&facts);
-        assert_eq!((judgement.state, judgement.state_level), (Verdict::Held, Level::AtLeastOnce));
-        assert_eq!((judgement.output, judgement.output_level), (None, None));
+        assert_eq!(
+            (judgement.state, judgement.levels.unwrap().state),
+            (Verdict::Held, Level::AtLeastOnce)
+        );
+        assert_eq!((judgement.output, judgement.levels.unwrap().output), (None, None));
         assert_eq!(judgement.violation(), None);
     }
 
@@ -198,7 +194,7 @@ mod tests {
             (judgement.state, judgement.output),
             (Verdict::Violated, Some(Verdict::Violated))
         );
-        assert_eq!(judgement.state_level, Level::AtMostOnce);
+        assert_eq!(judgement.levels.unwrap().state, Level::AtMostOnce);
         assert_eq!(Verdict::Unknown.to_string(), "unknown");
     }
 }

@@ -27,6 +27,7 @@ mod covered;
 mod delivery;
 mod durable_before_ack;
 mod judgement;
+mod seen;
 #[cfg(test)]
 mod testing;
 mod values;
@@ -39,7 +40,8 @@ use cofferdam::id::{AttemptId, TaskId};
 use cofferdam::time::Instant;
 use cofferdam::trace::{Origin, RecordId, Traced};
 
-pub use self::judgement::{Judgement, Verdict, judge};
+pub use self::judgement::{Judgement, Verdict, judge, judge_claims};
+pub use self::seen::Levels;
 
 /// A judge.
 pub struct Oracle {
@@ -115,7 +117,8 @@ pub struct StateFacts<'a> {
     /// The cells of the reference for the whole input.
     pub expected: &'a Cells,
     /// The cells of the reference for just what the last incarnation has taken in; none if the
-    /// reference can not say, or if the claim asks for the whole input.
+    /// reference can not say, or if the claim asks for the whole input and the cells are those of
+    /// the whole input.
     pub expected_of_applied: Option<&'a Cells>,
 }
 

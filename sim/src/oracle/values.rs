@@ -58,7 +58,7 @@ fn wrong(subject: Subject, text: String) -> Finding {
     Finding { oracle: ORACLE.name, subject, anomaly, allowed: false, record: None, text }
 }
 
-fn differing_cells(cells: &Cells, expected: &Cells) -> Vec<String> {
+pub(super) fn differing_cells(cells: &Cells, expected: &Cells) -> Vec<String> {
     let none = Table::new();
     let operators: BTreeSet<&String> = cells.keys().chain(expected.keys()).collect();
     let texts = operators.into_iter().flat_map(|operator| {
@@ -84,7 +84,7 @@ fn differing_rows(sink: &SinkFacts<'_>) -> Vec<String> {
     })
 }
 
-fn differing_table(sink: &SinkFacts<'_>) -> Vec<String> {
+pub(super) fn differing_table(sink: &SinkFacts<'_>) -> Vec<String> {
     let rows = sink.rows.iter().filter_map(|row| Some((row.key?, row.bytes)));
     let table: BTreeMap<&[u8], &[u8]> = rows.collect();
     differences(&table, sink.expected_table, |key, found, expected| {

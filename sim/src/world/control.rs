@@ -153,6 +153,7 @@ impl World {
                 self.record(TraceEvent::Aborted { checkpoint, reason });
             }
             CoordinatorNote::AttemptNotStored { .. }
+            | CoordinatorNote::RecordsLost { .. }
             | CoordinatorNote::AttemptFailed { .. }
             | CoordinatorNote::Restarting { .. } => {}
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cofferdam::element::{Batch, Element};
 use cofferdam::graph::Channel;
 use cofferdam::id::{AttemptId, ChannelId, OutletIndex, TaskId, TransactionId};
-use cofferdam::message::{FromTask, TaskError, TaskMessage, ToPeer};
+use cofferdam::message::{FromTask, Loss, TaskError, TaskMessage, ToPeer};
 use cofferdam::operator::sink::{SinkMachine, SinkReply, SinkRequest};
 use cofferdam::state::codec::{self, Kind};
 use cofferdam::state::snapshot::OperatorSnapshot;
@@ -256,7 +256,9 @@ impl World {
         if let FromTask::Acknowledged { checkpoint, .. } = body {
             self.record(TraceEvent::Acknowledged { task: id, attempt, checkpoint });
         }
-        if let FromTask::Failed(TaskError::Lost { split, wanted, first }) = body {
+        if let FromTask::Failed(TaskError::Lost { split, wanted, first })
+        | FromTask::Lost(Loss { split, gap: Some((wanted, first)), .. }) = body
+        {
             self.record(TraceEvent::LossReported { task: id, attempt, split, wanted, first });
         }
         let most = self.plan.options.message_delay_us;

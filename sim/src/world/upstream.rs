@@ -95,7 +95,8 @@ impl World {
         {
             let first = offset + records.len() as u64;
             if !self.interposer.is(Variant::GapSkipped) {
-                return (ReadOutcome::Gone { wanted: offset, first }, Origins::new());
+                let outcome = ReadOutcome::Gone { wanted: offset, first, cursor: behind };
+                return (outcome, Origins::new());
             }
             (offset, cursor) = (first, behind);
         }

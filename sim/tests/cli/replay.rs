@@ -85,3 +85,26 @@ fn a_scenario_about_other_tasks_says_what_does_not_apply() {
     let done = cofferdam(&["replay", &own, "--format", "json"]).exits(1);
     assert_eq!(done.summary()["diverged"], serde_json::json!([]));
 }
+
+#[test]
+fn a_scenario_whose_parts_do_not_go_together_is_refused() {
+    let folder = Folder::new("parts");
+    let head = "version = 1\njob = \"wordcount\"\nseed = 7\nguarantee = \"exactly-once\"\n";
+    let path = folder.file("mixed.toml", format!("{head}mechanism = \"tracked\"\n"));
+    cofferdam(&["replay", &path]).refuses(&["mixed.toml", "tracked reaches at-least-once"]);
+    let path = folder.file("fine.toml", format!("{head}mechanism = \"full-replay\"\n"));
+    cofferdam(&["replay", &path]).exits(0);
+}
+
+#[test]
+fn what_was_seen_does_not_depend_on_the_claim() {
+    let levels = |more: &[&str]| {
+        let replay = ["replay", "--job", "wordcount", "--state", "external", "--faults", "full"];
+        let done = cofferdam(&with(&with(&replay, &["--seed", "1", "--format", "json"]), more));
+        let summary = done.summary();
+        (summary["state_level"].clone(), summary["output_level"].clone())
+    };
+    let seen = levels(&[]);
+    assert_eq!(seen, ("at-least-once".into(), "at-least-once".into()));
+    assert_eq!(levels(&["--claim", "exactly-once"]), seen);
+}

@@ -451,3 +451,71 @@ fn an_interrupted_run_says_how_to_go_on() {
     let lines = lines_below(&output);
     assert_eq!((lines.len(), lines.values().sum::<u64>()), (4000, 4000));
 }
+
+#[test]
+fn output_of_a_finished_run_that_is_gone_is_missed_whatever_the_sink() {
+    let folder = Folder::new("gone");
+    let input = folder.file("in.txt", words(20));
+    for sink in ["plain", "idempotent", "two-phase", "write-ahead"] {
+        let (output, checkpoints) =
+            (folder.path(sink), folder.path(&format!("{sink}-checkpoints")));
+        let run = ["run", "wordcount", "--input", &input, "--output", &output, "--sink", sink];
+        let run = with(&run, &["--checkpoints", &checkpoints]);
+        cofferdam(&run).exits(0);
+        let part = named(&output, "part-").into_iter().min().unwrap();
+        let rows = fs::read(&part).unwrap();
+        fs::remove_dir_all(&output).unwrap();
+        cofferdam(&run).refuses(&[part.to_str().unwrap(), "it is gone", "put the file back"]);
+        assert!(named(&output, "part-").is_empty(), "{sink}: nothing is written again");
+        fs::write(&part, rows).unwrap();
+    }
+}
+
+#[test]
+fn a_checkpoint_behind_the_committed_rows_is_no_place_to_go_on_from() {
+    let folder = Folder::new("rewind");
+    let input = folder.file("in.txt", words(600));
+    let output = folder.path("out");
+    let run = with(&often(&input, &output), &["--retain", "100"]);
+    cofferdam(&with(&run, &["--rate", "2000"])).exits(0);
+    let number = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        name.strip_prefix("chk-").unwrap().parse::<u64>().unwrap()
+    };
+    let mut checkpoints = named(Path::new(&output).join(".checkpoints"), "chk-");
+    checkpoints.sort_by_key(number);
+    let [oldest, .., newest] = &checkpoints[..] else { panic!("one checkpoint") };
+    let (oldest, newest) = (oldest.to_str().unwrap(), newest.to_str().unwrap());
+    let copy = folder.path("chk-1");
+    fs::create_dir(&copy).unwrap();
+    for file in fs::read_dir(oldest).unwrap().map(|file| file.unwrap()) {
+        fs::copy(file.path(), Path::new(&copy).join(file.file_name())).unwrap();
+    }
+    let lines = lines_below(&output);
+    for earlier in [oldest, &copy] {
+        cofferdam(&with(&run, &["--resume", earlier])).refuses(&[earlier, "twice", "--output"]);
+    }
+    cofferdam(&with(&run, &["--resume", newest])).exits(0);
+    assert_eq!(lines_below(&output), lines);
+}
+
+#[test]
+fn progress_that_can_not_be_read_or_does_not_fit_is_named() {
+    let folder = Folder::new("fit");
+    let input = folder.file("in.txt", words(200));
+    let output = folder.path("out");
+    let run = with(&often(&input, &output), &["--mechanism", "transactional"]);
+    cofferdam(&run).exits(0);
+    let mut progress = named(Path::new(&output).join(".checkpoints"), "progress-v1-");
+    progress.sort();
+    let [first, second] = &progress[..] else { panic!("{progress:?}") };
+    let bytes = [first, second].map(|path| fs::read(path).unwrap());
+    fs::write(first, &bytes[1]).unwrap();
+    cofferdam(&run).refuses(&["/progress-v1-0: kg", "is not among the groups"]);
+    fs::remove_file(first).unwrap();
+    fs::create_dir(first).unwrap();
+    cofferdam(&run).refuses(&[first.to_str().unwrap()]);
+    fs::remove_dir(first).unwrap();
+    fs::write(first, &bytes[0]).unwrap();
+    cofferdam(&run).exits(0);
+}

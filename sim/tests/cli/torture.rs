@@ -8,6 +8,7 @@ fn torture_judges_every_guarantee() {
     let input = folder.file("in.txt", words(600));
     for (guarantee, mechanism) in [
         ("exactly-once", "aligned"),
+        ("exactly-once", "full-replay"),
         ("at-least-once", "tracked"),
         ("at-least-once", "acks"),
         ("at-most-once", "none"),

@@ -216,20 +216,50 @@ pub(crate) fn assert_caught(case: Case, variant: Variant, oracle: &str) {
     // The seeds in docs/MUTANTS.md come from here.
     let seeds: Vec<_> = refuted.iter().map(|(oracle, (seed, _))| (oracle, seed)).collect();
     println!("{variant}: {seeds:?}");
+    tell_median(case, variant, oracle);
 }
 
 /// As [`assert_caught`], up to the first seed: runs that come to no end take long.
 #[track_caller]
 pub(crate) fn assert_caught_at_once(case: Case, variant: Variant, oracle: &str) {
-    let speaks = |seed: &u64| {
-        let judgement = case.judge(*seed, Some(variant));
-        judgement.violations().any(|finding| finding.oracle == oracle)
-    };
-    let seed = (0..SEEDS).find(speaks);
+    let seed = first_caught(case, variant, oracle, 0);
     assert!(seed.is_some(), "{variant} is not caught by {oracle}");
     println!("{variant}: [({oracle:?}, {seed:?})]");
+    tell_median(case, variant, oracle);
 }
 
 fn slices(rows: &[Vec<u8>]) -> Vec<&[u8]> {
     rows.iter().map(Vec::as_slice).collect()
 }
+/// The first seed from `start` on at which the judge speaks, of as many as a test tries.
+fn first_caught(case: Case, variant: Variant, oracle: &str, start: u64) -> Option<u64> {
+    (start..start + SEEDS).find(|seed| {
+        let judgement = case.judge(*seed, Some(variant));
+        judgement.violations().any(|finding| finding.oracle == oracle)
+    })
+}
+
+/// If it is asked for, says how many seeds it takes until the judge speaks: the median over
+/// starting points that lie apart. Those in docs/MUTANTS.md come from here.
+fn tell_median(case: Case, variant: Variant, oracle: &str) {
+    if std::env::var_os("COFFERDAM_MEDIANS").is_none() {
+        return;
+    }
+    let mut caught = None;
+    let takes = (0..STARTS).map(|start| start * APART).map(|start| {
+        if caught.is_none_or(|seed| seed < start) {
+            caught = first_caught(case, variant, oracle, start);
+        }
+        caught.map_or(u64::MAX, |seed| seed - start + 1)
+    });
+    let mut takes: Vec<u64> = takes.collect();
+    takes.sort_unstable();
+    let median = match takes[takes.len() / 2] {
+        u64::MAX => format!("over {SEEDS}"),
+        seeds => seeds.to_string(),
+    };
+    println!("median of {variant}, {} {}, {oracle}: {median}", case.mechanism, case.sink);
+}
+
+const STARTS: u64 = 21;
+const APART: u64 = 50;

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cofferdam::config::JobConfig;
+use cofferdam::config::{JobConfig, OnLoss};
 use cofferdam::connector::log::TruncatedLog;
 use cofferdam::connector::memory::{Collect, CollectTransactions, Range, VecSource};
 use cofferdam::connector::queue::MemoryQueue;
@@ -102,6 +102,17 @@ pub(crate) fn counting_a_log(options: &Options, mechanism: Mechanism, sink: Sink
         sink,
         true,
     )
+}
+
+/// As [`counting_a_log`], going on without what is gone.
+pub(crate) fn counting_what_is_left(
+    options: &Options,
+    mechanism: Mechanism,
+    sink: SinkContract,
+) -> Job {
+    let log = TruncatedLog::from(Arc::new((0..RECORDS).collect()));
+    let config = JobConfig { on_loss: OnLoss::GoOn, ..options.job_config(mechanism) };
+    count(|builder| builder.source("numbers", log), options, config, sink, true)
 }
 
 /// As [`counting`], over queues.

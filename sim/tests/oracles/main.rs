@@ -23,8 +23,8 @@ fn aligned_checkpoints_and_transactions_are_exactly_once() {
     for case in [COUNTING, ALARMS] {
         assert_held(case);
         let judgement = case.judge(0, None);
-        assert_eq!(judgement.state_level, Level::ExactlyOnce);
-        assert_eq!(judgement.output_level, Some(Level::ExactlyOnce));
+        assert_eq!(judgement.levels.unwrap().state, Level::ExactlyOnce);
+        assert_eq!(judgement.levels.unwrap().output, Some(Level::ExactlyOnce));
         assert_eq!((judgement.state, judgement.output), (Verdict::Held, Some(Verdict::Held)));
     }
 }
@@ -45,7 +45,7 @@ fn plain_sinks_show_some_rows_twice_as_their_claim_says() {
     assert_held(plain(ALARMS));
     let judgement = plain(COUNTING).judge(1, None);
     assert!(judgement.duplicated > 0 && judgement.lost == 0);
-    assert_eq!(judgement.output_level, Some(Level::AtLeastOnce));
+    assert_eq!(judgement.levels.unwrap().output, Some(Level::AtLeastOnce));
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn mini_batches_lose_what_earlier_ones_left_in_the_state() {
     let batches = Case { mechanism: Mechanism::MiniBatch, ..COUNTING };
     assert_held(batches);
     let judgement = batches.judge(1, None);
-    assert_eq!((judgement.state_level, judgement.stuck), (Level::AtMostOnce, false));
+    assert_eq!((judgement.levels.unwrap().state, judgement.stuck), (Level::AtMostOnce, false));
     assert!(judgement.lost > 0);
 }
 
@@ -89,7 +89,8 @@ fn state_outside_counts_again_what_is_replayed_unless_it_rolls_back() {
         let outside = Case { mechanism, make: counting_outside, ..COUNTING };
         assert_held(outside);
         let repeats = (0..SEEDS).map(|seed| outside.judge(seed, None));
-        let mut repeats = repeats.filter(|judgement| judgement.state_level == Level::AtLeastOnce);
+        let mut repeats =
+            repeats.filter(|judgement| judgement.levels.unwrap().state == Level::AtLeastOnce);
         assert!(repeats.next().is_some(), "no seed replays into {mechanism}");
         assert_held(Case { make: counting_rolled_back, ..outside });
     }
@@ -320,6 +321,30 @@ fn a_log_that_drops_records_ends_a_job_that_needs_them_and_the_report_names_them
 fn a_gap_in_a_log_that_is_skipped_silently_is_caught() {
     assert_caught(FROM_A_LOG, Variant::GapSkipped, "state-delivery");
     assert_caught(FROM_A_LOG, Variant::GapSkipped, "output-delivery");
+}
+
+const FROM_WHAT_IS_LEFT: Case = Case { make: counting_what_is_left, ..COUNTING };
+
+#[test]
+fn a_job_that_goes_on_without_what_is_gone_says_so_and_loses_nothing_else() {
+    for mechanism in [Mechanism::Aligned, Mechanism::Unaligned, Mechanism::Transactional] {
+        assert_held(Case { mechanism, ..FROM_WHAT_IS_LEFT });
+    }
+    let lossy = (0..SEEDS).map(|seed| FROM_WHAT_IS_LEFT.judge(seed, None)).filter(|judgement| {
+        assert!(!judgement.stuck);
+        judgement.lost > 0
+    });
+    let levels: Vec<_> = lossy
+        .filter_map(|lossy| lossy.levels)
+        .map(|levels| (levels.state, levels.output))
+        .collect();
+    assert!(levels.len() > 5, "{levels:?}");
+    assert!(levels.iter().all(|level| *level == (Level::AtMostOnce, Some(Level::AtMostOnce))));
+}
+
+#[test]
+fn a_gap_that_a_claim_allows_and_nobody_reports_is_caught() {
+    assert_caught(FROM_WHAT_IS_LEFT, Variant::GapSkipped, "loss-report");
 }
 
 const FROM_QUEUES: Case = Case { make: counting_queues, ..COUNTING };

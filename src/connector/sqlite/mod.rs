@@ -105,7 +105,7 @@ impl<T> Client<T> {
     fn open(&mut self, place: &SinkPlace, key: &str) -> Result<(), SinkError> {
         let mut connection = connect(&self.table.database)?;
         let failed = |error| failed(&self.table.database, error);
-        connection.pragma_update(None, "journal_mode", "WAL").map_err(failed)?;
+        keep_log(&mut connection).map_err(failed)?;
         let (table, columns) = (&self.table.table, self.table.columns());
         let keyed = columns.replacen(self.table.columns[0], key, 1);
         let tables = format!(
@@ -250,6 +250,23 @@ fn connect(database: &Path) -> Result<Connection, SinkError> {
     Ok(connection)
 }
 
+/// Gives the database a write-ahead log, which it keeps. SQLite refuses at once who changes that
+/// while another connection does, whatever its patience; to begin a write it waits until that is
+/// done.
+fn keep_log(connection: &mut Connection) -> rusqlite::Result<()> {
+    let mut kept = Ok(());
+    for _ in 0..LOG_TRIES {
+        kept = connection.pragma_update(None, "journal_mode", "WAL");
+        match &kept {
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {
+                connection.transaction_with_behavior(TransactionBehavior::Immediate)?.rollback()?;
+            }
+            Ok(()) | Err(_) => break,
+        }
+    }
+    kept
+}
+
 /// Attempts and sequences are counted from 0 and never come near the end of an `i64`.
 fn number(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
@@ -280,6 +297,9 @@ fn failed(database: &Path, error: rusqlite::Error) -> SinkError {
 
 /// How long to wait for another connection's transaction.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Who is refused finds the log there the next time.
+const LOG_TRIES: u32 = 3;
 
 #[cfg(test)]
 mod tests;

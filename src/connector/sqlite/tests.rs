@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Barrier;
+use std::thread;
 
 use super::*;
 use crate::id::{AttemptId, SubtaskIndex, VertexId};
@@ -111,4 +113,23 @@ fn what_is_no_database_is_refused_in_one_sentence() {
     let text = check(&folder.path().join("none/out.db")).unwrap_err().to_string();
     assert!(text.contains("its folder has to be there"), "{text}");
     check(&folder.path().join("new.db")).unwrap();
+}
+
+#[test]
+fn subtasks_that_open_a_new_database_at_once_wait_for_each_other() {
+    for _ in 0..40 {
+        let folder = tempfile::tempdir().unwrap();
+        let together = Barrier::new(8);
+        let open = &|subtask| {
+            let mut sink = SqliteTransactionalSink::new(table(folder.path()));
+            let place = SinkPlace { subtask: SubtaskIndex::new(subtask), ..place(1) };
+            together.wait();
+            sink.open(&place)
+        };
+        let opened: Vec<_> = thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|n| scope.spawn(move || open(n))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(opened.iter().all(Result::is_ok), "{opened:?}");
+    }
 }

@@ -7,11 +7,13 @@ use cofferdam::guarantee::{Claim, Level, StateHome};
 use cofferdam::job::InferredClaim;
 use serde::Serialize;
 
+use crate::check::{self, Variation};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::mode::{Mode, ModeArgs, sample};
 use crate::cli::output::{Console, Paint, Painted, Table};
+use crate::cli::simulated::Faults;
 use crate::cli::values::{find_job, positive, seed, word};
-use crate::jobs::{self, BuiltinJob, Parameters};
+use crate::jobs::{self, BuiltinJob, CaseData, Parameters, Setup};
 
 use trial::{Trial, conclude, try_all};
 
@@ -33,6 +35,9 @@ pub(crate) struct AnalyzeArgs {
     /// stronger one
     #[arg(long, value_name = "N", value_parser = positive)]
     seeds: Option<u64>,
+    /// The faults of that test: none, kinds drawn from the seed, or every kind
+    #[arg(long, value_enum, default_value_t = Faults::Default, requires = "seeds")]
+    faults: Faults,
     /// What random-graph is drawn from
     #[arg(long, value_parser = seed, default_value = "0")]
     seed: u64,
@@ -54,6 +59,9 @@ struct ClaimRow {
     claim: Option<Claim>,
     sinks: Vec<SinkRow>,
     because: Vec<String>,
+    /// What differs between two runs of one schedule; it is not looked for in a matrix.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    varies: Option<Variation>,
     #[serde(skip_serializing_if = "Option::is_none")]
     trial: Option<Trial>,
 }
@@ -76,13 +84,14 @@ pub(crate) fn analyze(args: &AnalyzeArgs, console: &Console) -> Result<Exit, Fai
     let mut rows = match job {
         Some(job) if !args.matrix => {
             let mode = args.mode.mode("analyze")?;
-            vec![ClaimRow { schema: Some(SCHEMA), ..ClaimRow::of(job, mode, args)? }]
+            let varies = Some(probe(job, mode, args)?);
+            vec![ClaimRow { schema: Some(SCHEMA), varies, ..ClaimRow::of(job, mode, args)? }]
         }
         Some(job) => matrix(&[job], args),
         None => matrix(jobs::all(), args),
     };
     if let Some(seeds) = args.seeds {
-        try_all(&mut rows, args.state, seeds, console)?;
+        try_all(&mut rows, args, seeds, console)?;
     }
     match (console.is_json(), args.matrix) {
         (true, _) => {
@@ -95,7 +104,23 @@ pub(crate) fn analyze(args: &AnalyzeArgs, console: &Console) -> Result<Exit, Fai
         (false, true) => show_matrix(&rows, console),
         (false, false) => rows.iter().for_each(|row| tell(row, console)),
     }
-    conclude(&rows)
+    conclude(&rows, args)
+}
+
+/// Looks for operators that are not deterministic.
+fn probe(
+    job: &'static dyn BuiltinJob,
+    mode: Mode,
+    args: &AnalyzeArgs,
+) -> Result<Variation, Failure> {
+    let data = CaseData { seed: args.seed, records: PROBE_RECORDS, lines: None };
+    Ok(check::variation(&job, &data, &setup(job, mode, args))?)
+}
+
+fn setup(job: &dyn BuiltinJob, mode: Mode, args: &AnalyzeArgs) -> Setup {
+    let mut setup = mode.setup(args.mode.parallelism, Parameters::of(job));
+    setup.config.state = args.state;
+    setup
 }
 
 /// A row for every combination.
@@ -162,6 +187,9 @@ fn tell(row: &ClaimRow, console: &Console) {
     table.lines().for_each(|line| console.say(line));
     console.say("because, the weakest link first:");
     row.because.iter().for_each(|reason| console.say(format!("  - {reason}")));
+    if let Some(variation) = &row.varies {
+        console.say(format!("probe: {variation}"));
+    }
     if let Some(trial) = &row.trial {
         let [claim, state, output] = trial.words();
         console.say(format!(
@@ -189,16 +217,15 @@ impl ClaimRow {
     }
 
     fn of(job: &'static dyn BuiltinJob, mode: Mode, args: &AnalyzeArgs) -> Result<Self, Failure> {
-        let mut setup = mode.setup(args.mode.parallelism, Parameters::of(job));
-        setup.config.state = args.state;
-        let inferred = sample(job, &setup, args.seed)?.claim();
+        let inferred = sample(job, &setup(job, mode, args), args.seed)?.claim();
         let claim = Some(inferred.claim());
         let InferredClaim { sinks, because, .. } = inferred;
         let sinks =
             sinks.iter().map(|sink| SinkRow { uid: sink.uid.to_string(), level: sink.level });
         let sinks = sinks.collect();
         let (job, state_home) = (job.name(), args.state);
-        Ok(Self { schema: None, job, mode, state_home, claim, sinks, because, trial: None })
+        let (schema, varies, trial) = (None, None, None);
+        Ok(Self { schema, job, mode, state_home, claim, sinks, because, varies, trial })
     }
 
     fn refused(
@@ -208,8 +235,82 @@ impl ClaimRow {
         reason: String,
     ) -> Self {
         let (job, because, sinks) = (job.name(), vec![reason], Vec::new());
-        Self { schema: None, job, mode, state_home, claim: None, sinks, because, trial: None }
+        let (schema, claim, varies, trial) = (None, None, None, None);
+        Self { schema, job, mode, state_home, claim, sinks, because, varies, trial }
     }
 }
 
 const SCHEMA: &str = "cofferdam.analyze/1";
+
+/// Enough for every operator to have something to do.
+const PROBE_RECORDS: usize = 100;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use cofferdam::connector::memory::{CollectTransactions, VecSource};
+    use cofferdam::guarantee::Guarantee;
+    use cofferdam::job::JobBuilder;
+    use cofferdam::state::codec::DecodeError;
+
+    use super::*;
+    use crate::jobs::{Case, FileJob, Files, JobError, Parameter};
+
+    /// The input of wordcount, each line with a reading of a clock that goes on.
+    struct Stamping;
+
+    impl BuiltinJob for Stamping {
+        fn name(&self) -> &'static str {
+            "stamping"
+        }
+
+        fn about(&self) -> &'static str {
+            "reads a clock"
+        }
+
+        fn parameters(&self) -> &'static [Parameter] {
+            jobs::find("wordcount").unwrap().parameters()
+        }
+
+        fn row_json(&self, _uid: &str, _row: &[u8]) -> Result<Vec<u8>, DecodeError> {
+            unreachable!("nobody looks at its rows")
+        }
+
+        fn case(&self, data: &CaseData, setup: &Setup) -> Result<Case, JobError> {
+            static CLOCK: AtomicU64 = AtomicU64::new(0);
+            let builder = JobBuilder::new("stamping", setup.shape.parallelism);
+            builder
+                .source("numbers", VecSource::new((0..data.records as u64).collect()))
+                .key_by(|number| number % 3)
+                .aggregate("count", 0_u64, |count: &mut u64, _| *count += 1)
+                .map("stamp", |(key, _)| (key, CLOCK.fetch_add(1, Ordering::Relaxed)))
+                .transactional_sink("out", CollectTransactions::default());
+            let job = builder.build(setup.config.clone())?;
+            Ok(Case { job, ..jobs::find("wordcount").unwrap().case(data, setup)? })
+        }
+
+        fn over_files(&self, _files: &Files, _setup: &Setup) -> Result<FileJob, JobError> {
+            unreachable!("it is only analyzed")
+        }
+    }
+
+    #[test]
+    fn an_operator_that_reads_a_clock_is_told_beside_the_claim() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: AnalyzeArgs,
+        }
+        let Line { args } = clap::Parser::parse_from(["analyze", "stamping"]);
+        let mode = args.mode.mode("analyze").unwrap();
+        let claim = ClaimRow::of(&Stamping, mode, &args).unwrap().claim.unwrap();
+        assert_eq!((claim.state, mode.guarantee), (Level::ExactlyOnce, Guarantee::ExactlyOnce));
+        let told = probe(&Stamping, mode, &args).unwrap().to_string();
+        assert!(told.starts_with("exactly-once state, output may differ"), "{told}");
+        for job in jobs::all() {
+            let variation = probe(*job, mode, &args).unwrap();
+            assert!(variation.is_none(), "{}: {variation}", job.name());
+        }
+    }
+}

@@ -4,10 +4,10 @@
 use std::sync::atomic::Ordering;
 use std::thread;
 
-use cofferdam::guarantee::{Claim, Level, StateHome};
+use cofferdam::guarantee::{Claim, Level};
 use serde::Serialize;
 
-use super::ClaimRow;
+use super::{AnalyzeArgs, ClaimRow};
 use crate::campaign::{self, Conduct, Row, Seeds, Tally};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::mode::Mode;
@@ -43,10 +43,11 @@ struct Stronger {
 /// each run is held to what its own graph claims.
 pub(super) fn try_all(
     rows: &mut [ClaimRow],
-    state: StateHome,
+    args: &AnalyzeArgs,
     seeds: u64,
     console: &Console,
 ) -> Result<(), Failure> {
+    let (state, faults) = (args.state, args.faults.profile());
     let mut planned = Vec::new();
     for (index, row) in rows.iter().enumerate() {
         let Some(claim) = row.claim else { continue };
@@ -61,7 +62,7 @@ pub(super) fn try_all(
         let Mode { guarantee, mechanism, sink } = rows[*index].mode;
         let usual = run::Mode::of(guarantee, Parameters::of(*job));
         let claim = side.map(|_| *claim);
-        Row { source: job, mode: run::Mode { mechanism, sink, state, claim, ..usual } }
+        Row { source: job, mode: run::Mode { mechanism, sink, state, claim, faults, ..usual } }
     });
     let campaign_rows: Vec<Row<'_>> = campaign_rows.collect();
     let tallies = conduct(&campaign_rows, seeds, console)?;
@@ -117,7 +118,7 @@ fn conduct(rows: &[Row<'_>], seeds: u64, console: &Console) -> Result<Vec<Tally>
 }
 
 /// The exit code, and for a claim that does not hold the command that shows it.
-pub(super) fn conclude(rows: &[ClaimRow]) -> Result<Exit, Failure> {
+pub(super) fn conclude(rows: &[ClaimRow], args: &AnalyzeArgs) -> Result<Exit, Failure> {
     let is_open = |row: &&ClaimRow| row.trial.as_ref().is_some_and(|trial| !trial.held);
     let Some(row) = rows.iter().find(is_open) else { return Ok(Exit::Done) };
     let Mode { guarantee, mechanism, sink } = row.mode;
@@ -127,9 +128,11 @@ pub(super) fn conclude(rows: &[ClaimRow]) -> Result<Exit, Failure> {
         ("--guarantee", guarantee.to_string()),
         ("--mechanism", mechanism.to_string()),
         ("--sink", sink.to_string()),
+        ("--state", args.state.to_string()),
         ("--seed", seed.to_string()),
     ];
     let words = words.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
+    let words = words.chain(args.faults.words());
     let is_refuted = row.trial.as_ref().is_some_and(|trial| trial.verdict == Verdict::Violated);
     let (exit, what) = match is_refuted {
         true => (Exit::Violated, "does not hold"),

@@ -27,6 +27,8 @@ pub(super) struct Victim {
     restores: u64,
     /// At least so many records will not have been read.
     records_left: f64,
+    /// A run that was killed begins at the start of the input again.
+    begins_anew: bool,
 }
 
 /// When a kill comes.
@@ -72,6 +74,7 @@ impl Victim {
             kills_done: 0,
             restores: 0,
             records_left: records as f64,
+            begins_anew: mode.mechanism.awaits_end(),
         })
     }
 
@@ -83,7 +86,8 @@ impl Victim {
     /// Starts or resumes the job and kills it.
     pub(super) fn kill_next(&mut self) -> Result<Moment, Failure> {
         let moment = self.draw_moment();
-        let rate = (self.records_left / (self.kills_left + 1) as f64 / CYCLE_SECONDS).max(1.0);
+        let lives = if self.begins_anew { ANEW_LIVES } else { self.kills_left + 1 };
+        let rate = (self.records_left / lives as f64 / CYCLE_SECONDS).max(1.0);
         let before = signs(&self.checkpoints);
         let started = Instant::now();
         let mut child = self.start(&["--rate", &format!("{rate:.0}")])?;
@@ -105,7 +109,10 @@ impl Victim {
         }
         child.kill().map_err(|error| failed(&error))?;
         let ended = child.wait_with_output().map_err(|error| failed(&error))?;
-        self.records_left = (self.records_left - started.elapsed().as_secs_f64() * rate).max(0.0);
+        if !self.begins_anew {
+            let read = started.elapsed().as_secs_f64() * rate;
+            self.records_left = (self.records_left - read).max(0.0);
+        }
         self.check_killed(&ended)?;
         Ok(moment)
     }
@@ -120,8 +127,13 @@ impl Victim {
         }
     }
 
-    /// Most kills come while records are on their way, some while the run is being restored.
+    /// Most kills come while records are on their way, some while the run is being restored. Where
+    /// nothing is stored on the way there is no progress to see, and each life is as long.
     fn draw_moment(&mut self) -> Moment {
+        if self.begins_anew {
+            let life = (CYCLE_SECONDS * 1e6) as u64;
+            return Moment::AfterStart(Duration::from_micros(self.dice.below(life)));
+        }
         match self.dice.chance(EARLY_PERMILLE) {
             true => Moment::AfterStart(Duration::from_millis(self.dice.below(80))),
             false => Moment::AfterProgress(Duration::from_micros(self.dice.below(150_000))),
@@ -221,6 +233,10 @@ const INTERVAL: Duration = Duration::from_millis(20);
 
 /// How long a run is expected to live until it is killed; the reading rate follows from it.
 const CYCLE_SECONDS: f64 = 0.3;
+
+/// A run that begins anew would have read all of the input after so many cycles, and is killed
+/// within the first.
+const ANEW_LIVES: u64 = 4;
 
 /// How long to wait for progress.
 const PATIENCE: Duration = Duration::from_secs(10);
