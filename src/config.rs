@@ -22,6 +22,10 @@ pub struct JobConfig {
     pub alignment_timeout: Duration,
     /// How many checkpoints in a row may fail before the job is restarted (rule 55).
     pub checkpoint_failures_tolerable: u32,
+    /// How many checkpoints may be in flight: the next one is triggered although this many less one
+    /// are not complete (rule 43). Barriers of several follow one another on a channel, so only
+    /// where they do not overtake (rule 27).
+    pub checkpoints_concurrent: usize,
     /// How many complete checkpoints are kept.
     pub checkpoints_retained: usize,
     /// What happens after a task failure.
@@ -69,6 +73,7 @@ impl Default for JobConfig {
             checkpoint_timeout: Duration::from_secs(600),
             alignment_timeout: Duration::from_millis(100),
             checkpoint_failures_tolerable: 0,
+            checkpoints_concurrent: 1,
             checkpoints_retained: 1,
             restart: RestartStrategy::FixedDelay { attempts: 3, delay: Duration::from_millis(100) },
             batch_records: 1024,

@@ -429,13 +429,54 @@ fn full_replay_begins_at_the_start_after_a_failure_and_the_end_is_recorded() {
 }
 
 #[test]
-fn state_that_lives_outside_is_refused() {
+fn state_that_lives_outside_is_refused_without_a_store() {
     let folder = tempfile::tempdir().unwrap();
     let builder = JobBuilder::new("outside", 1);
     builder.source("numbers", Numbers::up_to(1)).sink("out", Collect::default());
     let config = JobConfig { state: StateHome::External, ..often() };
     let error = run_in(folder.path(), &builder.build(config).unwrap()).unwrap_err().to_string();
-    assert!(error.contains("can only be simulated"), "{error}");
+    assert!(error.contains("needs a store to live in"), "{error}");
+}
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn state_that_lives_outside_counts_words_again_after_a_failure_unless_it_rolls_back() {
+    use cofferdam::connector::sqlite::SqliteStateStore;
+    for state in [StateHome::External, StateHome::ExternalTransactional] {
+        let folder = tempfile::tempdir().unwrap();
+        let expected = write_text(folder.path(), 2_000);
+        let words = Arc::new(AtomicU64::new(0));
+        let trip = move || assert!(words.fetch_add(1, Ordering::Relaxed) != 6_000, "tripped");
+        // No checkpoint before the failure: all is read again.
+        let config =
+            JobConfig { state, checkpoint_interval: Duration::from_secs(3_600), ..often() };
+        let job = word_count(folder.path(), 1, config, trip);
+        let rolls_back = state == StateHome::ExternalTransactional;
+        let store = SqliteStateStore::new(folder.path().join("state.db"), rolls_back);
+        let options = RunOptions { state_store: Some(Arc::new(store)), ..options(folder.path()) };
+        assert_eq!(run(&job, options).unwrap().restarts, 1);
+        let counted = count_words(&folder.path().join("out"));
+        assert_eq!(counted == expected, rolls_back, "{state}");
+        assert_eq!(counted.len(), expected.len(), "each word has one row for each time it came");
+    }
+}
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn state_that_rolls_back_outside_is_right_over_runs_that_are_stopped() {
+    use cofferdam::connector::sqlite::SqliteStateStore;
+    let folder = tempfile::tempdir().unwrap();
+    let expected = write_text(folder.path(), 2_000);
+    let config = JobConfig { state: StateHome::ExternalTransactional, ..often() };
+    let job = word_count(folder.path(), 2, config, || {});
+    let options = || {
+        let store = SqliteStateStore::new(folder.path().join("state.db"), true);
+        RunOptions { state_store: Some(Arc::new(store)), ..options(folder.path()) }
+    };
+    let stopped = run(&job, stop_after_checkpoints(options(), 2));
+    assert_eq!(stopped.unwrap_err(), RunError::Stopped);
+    run(&job, options()).unwrap();
+    assert_eq!(count_words(&folder.path().join("out")), expected);
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod variant;
 use std::collections::{BTreeMap, BTreeSet};
 
 use cofferdam::coordinator::Recovered;
-use cofferdam::element::{Anchor, Committables, Element, Root};
+use cofferdam::element::{Anchor, Barrier, Committables, Element, Root};
 use cofferdam::id::{
     AttemptId, ChannelIndex, CheckpointId, MessageId, SplitId, SubtaskIndex, TaskId,
 };
@@ -15,10 +15,11 @@ use cofferdam::operator::queue::Acknowledgement;
 use cofferdam::operator::sink::{CommitError, Committed, SinkReply, SinkRequest};
 use cofferdam::operator::source::ReadRequest;
 use cofferdam::state::snapshot::{PendingTransaction, SourceState, TaskSnapshot, TaskState};
+use cofferdam::state::store::SavedState;
 use cofferdam::storage::{
     StateHandle, StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue,
 };
-use cofferdam::task::{Phase, SavedState, Task, TaskOutput};
+use cofferdam::task::{Phase, Task, TaskOutput};
 use smallvec::{SmallVec, smallvec};
 
 pub use variant::Variant;
@@ -28,6 +29,9 @@ pub use variant::Variant;
 pub struct Interposer {
     variant: Option<Variant>,
     alignments: BTreeMap<(TaskId, AttemptId), Alignment>,
+    /// The checkpoint whose barriers each task awaits, and where one has come, for the variant that
+    /// only counts them.
+    counted: BTreeMap<(TaskId, AttemptId), (CheckpointId, BTreeSet<ChannelIndex>)>,
     /// The edges that the task at work has sent and that no word has named yet.
     edges: u64,
     /// The trees that have begun, for the variant that ends one by a word that comes again.
@@ -456,7 +460,12 @@ impl Interposer {
         element: Element,
     ) -> SmallVec<[(ChannelIndex, Element); 1]> {
         let first = ChannelIndex::new(0);
-        let Element::Barrier(barrier) = element else { return smallvec![(channel, element)] };
+        let Element::Barrier(barrier) = element else {
+            if let Element::Cancel(_) = element {
+                self.counted.remove(&(task, attempt));
+            }
+            return smallvec![(channel, element)];
+        };
         let checkpoint = barrier.checkpoint;
         if self.is(Variant::BarrierForAll) {
             let newest = self.stood_for_all.get(&(task, attempt)).copied();
@@ -466,6 +475,16 @@ impl Interposer {
             self.stood_for_all.insert((task, attempt), checkpoint);
             let inputs = (0..channels as u32).map(ChannelIndex::new);
             return inputs.map(|input| (input, Element::Barrier(barrier))).collect();
+        }
+        if self.is(Variant::LaterBarrierCounts) {
+            let awaited =
+                self.counted.entry((task, attempt)).or_insert((checkpoint, BTreeSet::new()));
+            if awaited.1.len() == channels || awaited.1.is_empty() {
+                *awaited = (checkpoint, BTreeSet::new());
+            }
+            awaited.1.insert(channel);
+            let counted = Barrier { checkpoint: awaited.0, ..barrier };
+            return smallvec![(channel, Element::Barrier(counted))];
         }
         if !self.is(Variant::BarrierNotAligned) || channels < 2 {
             return smallvec![(channel, element)];

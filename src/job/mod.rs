@@ -194,6 +194,16 @@ pub enum GraphError {
         /// The mechanism.
         mechanism: Mechanism,
     },
+    /// Checkpoints that would overlap where they can not.
+    #[error(
+        "{concurrent} checkpoints can not be in flight under {mechanism}: only one is taken at a time"
+    )]
+    Overlapping {
+        /// How many may be in flight.
+        concurrent: usize,
+        /// The mechanism.
+        mechanism: Mechanism,
+    },
     /// A contract that the sink has no means to keep.
     #[error(
         "the sink '{uid}' says that it is {contract}: end the stream with transactional_sink or \

@@ -17,7 +17,9 @@ use crate::runtime::store::CheckpointStore;
 use crate::runtime::writer;
 use crate::state::codec::{self, Kind};
 use crate::state::snapshot::{SourceState, TaskState};
+use crate::state::store::{OpenedState, StateSaver, StateStore};
 use crate::storage::{CheckpointMetadata, StateHandle, StoreKey, StoreOutcome, StoreValue};
+use crate::task::Task;
 
 /// Why a task could not be put together.
 pub(super) type Refusal = (TaskId, TaskError);
@@ -151,6 +153,7 @@ pub(super) fn load(
     attempt: AttemptId,
     starts: Vec<TaskStart>,
     workers: usize,
+    state_at: Option<StateAt<'_>>,
 ) -> Result<Vec<Cargo>, Refusal> {
     let mut restored = in_flight(job, &starts)?.into_iter();
     let mut cargo: Vec<Cargo> = std::iter::repeat_with(Cargo::default).take(workers).collect();
@@ -182,17 +185,30 @@ pub(super) fn load(
             let task = job.task(task, attempt, start);
             task.map_err(|error| TaskError::Restore(error.to_string()))
         });
-        let machine = machine.map_err(|error| (task, error))?;
+        let mut machine = machine.map_err(|error| (task, error))?;
+        let saver = state_at.map(|at| open_state(at, &mut machine)).transpose();
+        let saver = saver.map_err(|error| (task, error))?;
         let (vertex, subtask) = graph.place_of(task);
         let parallelism = graph.vertices()[vertex.index()].parallelism;
         let place = SinkPlace { subtask, parallelism, attempt };
         let sink = job.sink(vertex).map(|(_, sink)| sink);
         let sink = sink.or(job.committer(vertex).map(|(_, sink)| sink));
         let sink = sink.map(|sink| (sink.clone_box(), place));
-        let hands = Hands::new(inlets, ports, job.source(vertex), sink);
+        let hands = Hands::new(inlets, ports, job.source(vertex), sink, saver);
         cargo[worker_of(task)].slots.push(Slot::new(machine, hands));
     }
     Ok(cargo)
+}
+
+/// The store of keyed state, and the checkpoint that the tasks are restored from.
+pub(super) type StateAt<'a> = (&'a dyn StateStore, Option<CheckpointId>);
+
+/// Has a task take over what its store of keyed state holds.
+fn open_state((store, at): StateAt<'_>, task: &mut Task) -> Result<Box<dyn StateSaver>, TaskError> {
+    let OpenedState { saver, operators } = store.open(task.id(), task.attempt(), at)?;
+    let restored = task.restore_saved(&operators);
+    restored.map_err(|error| TaskError::Restore(format!("the store of the state: {error}")))?;
+    Ok(saver)
 }
 
 /// What each channel begins with: the records that were in flight, if tasks are restored.

@@ -38,12 +38,12 @@ use crate::operator::sink::{AfterCommit, SinkMachine, SinkReply, SinkRequest};
 use crate::operator::source::{ReadRequest, SourceMachine, SourceStep};
 use crate::operator::stage::Stage;
 use crate::state::snapshot::TaskSnapshot;
+use crate::state::store::SavedState;
 use crate::storage::{StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue};
 use crate::task::capture::{Capture, Snapshotting};
 use crate::time::{self, EventTime, Instant};
 
 use acks::Acks;
-pub use external::SavedState;
 pub(crate) use gate::Gate;
 pub(crate) use outlet::Outlet;
 pub(crate) use parts::TaskParts;
@@ -73,6 +73,8 @@ pub struct Task {
     /// The highest checkpoint that was started or aborted here: older ones are out of order (rule
     /// 9).
     latest: Option<CheckpointId>,
+    /// The newest checkpoint that is known to be complete.
+    completed: Option<CheckpointId>,
     /// Aborted by the coordinator before the barrier came (rule 8); bounded.
     aborted: BTreeSet<CheckpointId>,
     /// Snapshots whose parts are not all confirmed.
@@ -185,6 +187,7 @@ impl Task {
             acks,
             progress: parts.progress,
             latest: None,
+            completed: None,
             aborted: BTreeSet::new(),
             snapshots: BTreeMap::new(),
             triggered: BTreeMap::new(),
@@ -683,6 +686,7 @@ impl Task {
     }
 
     fn handle_completed(&mut self, checkpoint: CheckpointId) {
+        self.completed = self.completed.max(Some(checkpoint));
         self.snapshots.retain(|id, _| *id > checkpoint);
         if let Some(source) = &mut self.source {
             source.complete(checkpoint);

@@ -9,6 +9,7 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod analyze;
+mod barriers;
 #[cfg(feature = "sqlite")]
 mod database;
 mod exit;
@@ -21,6 +22,7 @@ mod replay;
 mod run;
 mod signals;
 mod simulated;
+mod state;
 mod suite;
 mod torture;
 mod values;

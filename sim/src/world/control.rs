@@ -154,7 +154,8 @@ impl World {
         }
     }
 
-    /// Triggers come in order and are not lost; notices may be lost, late or doubled (rule 58).
+    /// Triggers come in order, and are not lost unless the next one may come before their checkpoint
+    /// is over: its barrier says that they were. Notices may be lost, late or doubled (rule 58).
     fn send_to_task(&mut self, task: TaskId, attempt: AttemptId, message: ToTask) {
         let subject = task.get();
         let most = self.plan.options.message_delay_us;
@@ -164,6 +165,13 @@ impl World {
             ToTask::Completed(_) | ToTask::Finish(_) | ToTask::Aborted(_) => true,
         };
         if !is_notice || !self.may_disturb() {
+            let lost = self.plan.options.notices_lost_permille;
+            if self.plan.job.config().checkpoints_concurrent > 1
+                && self.may_disturb()
+                && self.decider.chance(Choice::NoticeFate, subject, lost)
+            {
+                return self.disturbed(Disturbance::NoticeLost, Some(task));
+            }
             let Some(slot) = self.slot_mut(task, attempt) else { return };
             let at = at.max(slot.last_notice);
             slot.last_notice = at;
@@ -283,7 +291,7 @@ impl World {
 fn window_of(machine: &Coordinator) -> Window {
     match machine.phase() {
         Phase::Finishing { .. } => Window::Notifying,
-        Phase::Running { .. } if machine.pending().is_some() => Window::Collecting,
+        Phase::Running { .. } if machine.is_in_flight() => Window::Collecting,
         Phase::AwaitingMetadata { .. } => Window::Completing,
         Phase::Running { .. } => Window::Idle,
         Phase::AwaitingAttempt

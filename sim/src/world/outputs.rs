@@ -11,8 +11,9 @@ use cofferdam::message::{FromTask, TaskError, TaskMessage, ToPeer};
 use cofferdam::operator::sink::{SinkMachine, SinkReply, SinkRequest};
 use cofferdam::state::codec::{self, Kind};
 use cofferdam::state::snapshot::OperatorSnapshot;
+use cofferdam::state::store::SavedState;
 use cofferdam::storage::{StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue};
-use cofferdam::task::{SavedState, Task, TaskOutput};
+use cofferdam::task::{Task, TaskOutput};
 use cofferdam::trace::{Disturbance, Origin, TraceEvent};
 
 use super::in_flight::Shadow;
