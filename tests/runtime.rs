@@ -10,15 +10,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use cofferdam::config::JobConfig;
+use cofferdam::config::{JobConfig, RestartStrategy};
 use cofferdam::connector::file::{LineSource, PlainFileSink, TransactionalFileSink};
 use cofferdam::connector::memory::{Collect, CollectTransactions, Numbers};
 use cofferdam::connector::queue::MemoryQueue;
 use cofferdam::coordinator::CoordinatorNote;
 use cofferdam::guarantee::{Mechanism, StateHome};
+use cofferdam::id::CheckpointId;
 use cofferdam::job::{Job, JobBuilder};
 use cofferdam::operator::source::{Fetch, Source, SourceError};
 use cofferdam::runtime::{FileStore, Resume, RunError, RunEvent, RunOptions, RunReport, run};
+use cofferdam::storage::ProgressLog;
 
 use support::{FailingStore, count_words, lines_in, often, write_count, write_text};
 
@@ -426,6 +428,35 @@ fn full_replay_begins_at_the_start_after_a_failure_and_the_end_is_recorded() {
     assert_eq!((report.restarts, report.checkpoints.count), (1, 1));
     assert!(report.records_in > 13_000, "all is read again: {}", report.records_in);
     assert_all_are_there_and_nothing_is_left_to_do(folder.path(), &job);
+}
+
+#[test]
+fn a_log_of_changes_may_be_cut_short_at_its_end_and_is_refused_by_name_if_it_is_damaged() {
+    let folder = tempfile::tempdir().unwrap();
+    let expected = write_text(folder.path(), 2_000);
+    let config = JobConfig {
+        mechanism: Mechanism::Transactional,
+        restart: RestartStrategy::None,
+        changes_min_bytes: 2_000,
+        ..often()
+    };
+    let words = Arc::new(AtomicU64::new(0));
+    let trip = move || assert!(words.fetch_add(1, Ordering::Relaxed) != 6_000, "tripped");
+    let error = run_in(folder.path(), &word_count(folder.path(), 1, config.clone(), trip));
+    assert!(error.unwrap_err().to_string().contains("tripped"));
+    let path = folder.path().join("store/progress-v1-0");
+    let written = fs::read(&path).unwrap();
+    assert!(ProgressLog::read(&written).unwrap().last().checkpoint > CheckpointId::new(1));
+
+    let job = word_count(folder.path(), 1, config, || {});
+    let mut damaged = written.clone();
+    damaged[written.len() / 2] ^= 1;
+    fs::write(&path, damaged).unwrap();
+    let error = run_in(folder.path(), &job).unwrap_err().to_string();
+    assert!(error.contains("progress-v1-0"), "{error}");
+    fs::write(&path, [&written[..], &[7; 5]].concat()).unwrap();
+    run_in(folder.path(), &job).unwrap();
+    assert_eq!(count_words(&folder.path().join("out")), expected);
 }
 
 #[test]

@@ -164,7 +164,7 @@ impl Interposer {
     ) -> SmallVec<[Passed; 1]> {
         let put = |value| Passed::Out(TaskOutput::Store(StoreRequest::Put { key, value }));
         match value {
-            StoreValue::State(_) | StoreValue::Progress(_)
+            StoreValue::State(_) | StoreValue::Progress(..)
                 if variant == Variant::AcknowledgeBeforeStored =>
             {
                 let handle = StateHandle::of(key, &value.encode());
@@ -176,11 +176,11 @@ impl Interposer {
                 self.displace(variant, task, &mut snapshot);
                 self.put(variant, task, key, snapshot).into_iter().collect()
             }
-            StoreValue::Progress(mut snapshot) => {
+            StoreValue::Progress(mut snapshot, extent) => {
                 variant.change(&mut snapshot);
                 self.displace(variant, task, &mut snapshot);
                 self.renumber(variant, &mut snapshot);
-                smallvec![put(StoreValue::Progress(snapshot))]
+                smallvec![put(StoreValue::Progress(snapshot, extent))]
             }
             StoreValue::Metadata(_) | StoreValue::Reservation(_) | StoreValue::Attempt(_) => {
                 smallvec![put(value)]

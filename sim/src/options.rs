@@ -265,6 +265,7 @@ impl Options {
             channel_batches: self.channel_batches,
             unacknowledged_max: 4 * self.batch_records_max as usize,
             acknowledge_timeout: Duration::from_micros(self.checkpoint_timeout_us),
+            changes_min_bytes: CHANGES_MIN_BYTES,
             commit_retry: CommitRetry {
                 tries: self.commit_tries,
                 pause: Duration::from_micros(COMMIT_PAUSE_US),
@@ -275,6 +276,9 @@ impl Options {
 
 /// Longer than any run of checkpoints and restarts takes: what is due is committed by then.
 pub const TRANSACTION_TIMEOUT_US: u64 = 10_000_000;
+
+/// So few that a run writes all state of a task anew several times.
+const CHANGES_MIN_BYTES: u64 = 1_000;
 
 /// The time before a commit that was refused is asked for again.
 const COMMIT_PAUSE_US: u64 = 200;

@@ -168,6 +168,14 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Keyed<P, S> {
             watermark: EventTime::MIN,
         }
     }
+
+    /// Inputs bring watermarks anew, behind the records that were in flight (rule 31).
+    fn restore_watermark(&mut self, state: &OperatorState) -> Result<(), RestoreError> {
+        if let Some(watermark) = &state.operator {
+            self.watermark = codec::decode(watermark).map_err(RestoreError::Watermark)?;
+        }
+        Ok(())
+    }
 }
 
 impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Operator for Keyed<P, S> {
@@ -226,11 +234,26 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Operator for Keyed<P,
         if let Some(groups) = &state.timers {
             self.timers.restore(groups)?;
         }
-        // Inputs bring watermarks anew, behind the records that were in flight (rule 31).
-        if let Some(watermark) = &state.operator {
-            self.watermark = codec::decode(watermark).map_err(RestoreError::Watermark)?;
+        self.restore_watermark(state)
+    }
+
+    fn track_changes(&mut self) {
+        self.state.track_changes();
+        self.timers.track_changes();
+    }
+
+    fn changes(&mut self) -> StateParts {
+        StateParts {
+            keyed: Some(self.state.changes()),
+            timers: Some(self.timers.changes()),
+            operator: Some(codec::encode(&self.watermark)),
         }
-        Ok(())
+    }
+
+    fn apply(&mut self, changes: &OperatorState) -> Result<(), RestoreError> {
+        self.state.apply(changes.keyed.as_deref().unwrap_or_default())?;
+        self.timers.apply(changes.timers.as_deref().unwrap_or_default())?;
+        self.restore_watermark(changes)
     }
 
     fn traits(&self) -> OperatorTraits {

@@ -16,9 +16,11 @@ use crate::runtime::slot::{Hands, Slot};
 use crate::runtime::store::CheckpointStore;
 use crate::runtime::writer;
 use crate::state::codec::{self, Kind};
-use crate::state::snapshot::{SourceState, TaskState};
+use crate::state::snapshot::{Extent, SourceState, TaskState};
 use crate::state::store::{OpenedState, StateSaver, StateStore};
-use crate::storage::{CheckpointMetadata, StateHandle, StoreKey, StoreOutcome, StoreValue};
+use crate::storage::{
+    CheckpointMetadata, ProgressLog, StateHandle, StoreKey, StoreOutcome, StoreValue,
+};
 use crate::task::Task;
 
 /// Why a task could not be put together.
@@ -119,7 +121,8 @@ pub(super) fn progressed(
             let mut begun =
                 begun.map_err(|error| (*task, TaskError::Restore(error.to_string())))?;
             let snapshot = Box::new(begun.capture(CheckpointId::default()));
-            put(store, *key, &StoreValue::Progress(snapshot)).map_err(|error| (*task, error))?;
+            put(store, *key, &StoreValue::Progress(snapshot, Extent::Whole))
+                .map_err(|error| (*task, error))?;
         }
         store_first_positions(job, store, &states)?;
     } else {
@@ -127,7 +130,8 @@ pub(super) fn progressed(
     }
     let start = |(key, task): &(StoreKey, TaskId)| {
         let state = read(store, *key).and_then(|bytes| {
-            codec::open(Kind::State, &bytes).map_err(|error| damaged(store, *key, &error))
+            let log = ProgressLog::read(&bytes).map_err(|error| damaged(store, *key, &error))?;
+            job.last_write(*task, log).map_err(|error| damaged(store, *key, &error))
         });
         state.map(TaskStart::Restored).map_err(|error| (*task, error))
     };

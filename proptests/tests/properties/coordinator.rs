@@ -258,7 +258,7 @@ impl World {
             StoreValue::Metadata(metadata) => {
                 self.checkpoints.insert(metadata.checkpoint, metadata);
             }
-            StoreValue::State(_) | StoreValue::Reservation(_) | StoreValue::Progress(_) => {
+            StoreValue::State(_) | StoreValue::Reservation(_) | StoreValue::Progress(..) => {
                 unreachable!("a task's put")
             }
         }

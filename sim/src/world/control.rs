@@ -11,7 +11,7 @@ use cofferdam::time::Instant;
 use cofferdam::trace::{Disturbance, TraceEvent, Window};
 use smallvec::{SmallVec, smallvec};
 
-use super::{Ending, Event, Life, Slot, World, Writer};
+use super::{Ending, Event, Life, Put, Slot, World, Writer};
 use crate::decide::Choice;
 use crate::fault::Trigger;
 use crate::interpose::Variant;
@@ -79,22 +79,22 @@ impl World {
 
     fn settle_write(&mut self, number: u64) {
         let write = self.queue.find(|event| {
-            let Event::Write { key, bytes, number: of, .. } = event else { return None };
-            (*of == number).then(|| (*key, bytes.clone()))
+            let Event::Write { put, number: of, .. } = event else { return None };
+            (*of == number).then(|| (put.key, put.bytes.clone()))
         });
         let Some((key, bytes)) = write else { return };
         self.lost_writes.insert(number);
         match self.decider.below(Choice::CrashFate, u32::MAX, 3) {
             0 => {}
             1 => {
-                self.store.put(key, bytes);
+                self.store.put(key, bytes, false);
             }
             // Only a value that nobody was told of can be cut: the attempt's number is replaced
             // as a whole or not at all, like every value that replaces another.
             _ => {
                 if let StoreKey::Metadata(_) = key {
                     let kept = bytes.len() / 2;
-                    self.store.put(key, bytes[..kept].into());
+                    self.store.put(key, bytes[..kept].into(), false);
                     self.disturbed(Disturbance::StoreTorn, None);
                 }
             }
@@ -108,7 +108,8 @@ impl World {
             }
             CoordinatorOutput::Store(StoreRequest::Put { key, value }) => {
                 let writer = Writer::Coordinator(self.control.life);
-                self.put(writer, key, value.encode().into());
+                let bytes = value.encode().into();
+                self.put(writer, Put { key, bytes, is_appended: false });
             }
             CoordinatorOutput::Store(StoreRequest::Discard(checkpoint)) => {
                 self.store.discard(checkpoint);
