@@ -42,8 +42,8 @@ pub struct JobConfig {
     /// What a source has read is read again if it is not acknowledged in full after this time, or
     /// after twice that at the most (rule 82).
     pub acknowledge_timeout: Duration,
-    /// Under transactional updates: a task writes all of its state anew when the changes written since
-    /// it last did so are larger than that was, and than so many bytes.
+    /// Under transactional updates: a task writes all of its state anew when the changes written
+    /// since it last did so are larger than that was, and than so many bytes.
     pub changes_min_bytes: u64,
     /// How a commit is asked for again that the external system has refused (rule 69).
     pub commit_retry: CommitRetry,

@@ -125,7 +125,7 @@ impl ProgressLog {
         let (first, mut rest) = codec::split_first(bytes);
         let base: TaskState = codec::open(codec::Kind::State, first)?;
         let mut log = Self { base, changes: Vec::new() };
-        while let Some((next, behind)) = split_frame(rest)? {
+        while let Some([next, behind]) = split_frame(rest)? {
             let change: TaskState = codec::open(codec::Kind::Changes, next)?;
             let (last, found) = (log.last().checkpoint, change.checkpoint);
             if found != last.next() {
@@ -143,8 +143,8 @@ impl ProgressLog {
     }
 }
 
-/// What stands before changes: their length and its checksum, so that changes that were cut short are
-/// told from changes whose length is wrong.
+/// What stands before changes: their length and its checksum, so that changes that were cut short
+/// are told from changes whose length is wrong.
 fn frame(length: u64) -> [u8; FRAME_BYTES] {
     let mut frame = [0; FRAME_BYTES];
     let (number, checksum) = frame.split_at_mut(8);
@@ -154,13 +154,14 @@ fn frame(length: u64) -> [u8; FRAME_BYTES] {
 }
 
 /// The first changes of `bytes`, and what lies behind; nothing if none are there as a whole.
-fn split_frame(bytes: &[u8]) -> Result<Option<(&[u8], &[u8])>, DecodeError> {
+fn split_frame(bytes: &[u8]) -> Result<Option<[&[u8]; 2]>, DecodeError> {
     let Some((found, rest)) = bytes.split_first_chunk::<FRAME_BYTES>() else { return Ok(None) };
     let length = found[..8].iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
     if *found != frame(length) {
         return Err(DecodeError::Checksum);
     }
-    Ok(usize::try_from(length).ok().and_then(|length| rest.split_at_checked(length)))
+    let split = usize::try_from(length).ok().and_then(|length| rest.split_at_checked(length));
+    Ok(split.map(<[&[u8]; 2]>::from))
 }
 
 const FRAME_BYTES: usize = 12;

@@ -30,9 +30,9 @@
 //! - Checkpoint ids strictly increase within this coordinator and lie above every complete one. The
 //!   id of a checkpoint that an earlier coordinator left incomplete may be used again: it was never
 //!   complete, so nobody relies on it, and its parts have other names, which carry the attempt.
-//! - Checkpoints in flight are newer than every complete one, and no more than the user allows. They
-//!   collect parts only while the job runs; the metadata of one may still be on its way while the
-//!   attempt is being stopped.
+//! - Checkpoints in flight are newer than every complete one, and no more than the user allows.
+//!   They collect parts only while the job runs; the metadata of one may still be on its way while
+//!   the attempt is being stopped.
 //! - A checkpoint is complete when the store has said `Stored` for its metadata, and only then are
 //!   older ones discarded, is a task told, or is it restored.
 //! - Where to begin again is decided when no metadata write is in flight or in doubt (rules 50,

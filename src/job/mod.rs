@@ -197,7 +197,8 @@ pub enum GraphError {
     },
     /// Checkpoints that would overlap where they can not.
     #[error(
-        "{concurrent} checkpoints can not be in flight under {mechanism}: only one is taken at a time"
+        "{concurrent} checkpoints can not be in flight under {mechanism}: only one is taken at a \
+         time"
     )]
     Overlapping {
         /// How many may be in flight.

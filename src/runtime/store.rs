@@ -16,7 +16,8 @@ pub trait CheckpointStore: Send + Sync {
     /// If that failed, or if nobody knows whether it did.
     fn put(&self, key: StoreKey, bytes: &[u8]) -> Result<(), PutError>;
 
-    /// Puts `bytes` behind what lies under `key`, durably. A crash may leave the first part of them.
+    /// Puts `bytes` behind what lies under `key`, durably. A crash may leave the first part of
+    /// them.
     ///
     /// # Errors
     /// As [`CheckpointStore::put`]; a first part of them may be there.

@@ -13,7 +13,8 @@ use crate::state::snapshot::{OperatorSnapshot, OperatorState};
 pub struct SavedState {
     /// The newest checkpoint that the task had cut or given up: the state is not part of it.
     pub follows: Option<CheckpointId>,
-    /// The newest checkpoint that the task knows to be complete: nothing before it will be restored.
+    /// The newest checkpoint that the task knows to be complete: nothing before it will be
+    /// restored.
     pub completed: Option<CheckpointId>,
     /// What its operators hold.
     pub operators: Vec<OperatorSnapshot>,

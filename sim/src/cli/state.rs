@@ -1,6 +1,6 @@
 //! The flags that say where keyed state lives on the real engine.
 
-use std::path::{self, PathBuf};
+use std::path::{self, Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
@@ -85,12 +85,12 @@ pub(crate) fn refuse_old_state(file: Option<&PathBuf>) -> Result<(), Failure> {
 }
 
 #[cfg(feature = "sqlite")]
-fn is_used(file: &PathBuf) -> bool {
+fn is_used(file: &Path) -> bool {
     SqliteStateStore::is_used(file)
 }
 
 #[cfg(not(feature = "sqlite"))]
-fn is_used(_file: &PathBuf) -> bool {
+fn is_used(_file: &Path) -> bool {
     false
 }
 

@@ -33,7 +33,8 @@ variants! {
     /// The barrier of a task's first input channel is held back until those of all others have
     /// come: what follows it on that channel gets into the snapshot.
     BarrierNotAligned = "barrier-not-aligned",
-    /// A barrier that comes while those of an older checkpoint are awaited is taken for one of them.
+    /// A barrier that comes while those of an older checkpoint are awaited is taken for one of
+    /// them.
     LaterBarrierCounts = "later-barrier-counts",
     /// A two-phase sink commits when it has prepared, not when the checkpoint is complete.
     CommitAtSnapshot = "commit-at-snapshot",

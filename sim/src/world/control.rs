@@ -155,8 +155,9 @@ impl World {
         }
     }
 
-    /// Triggers come in order, and are not lost unless the next one may come before their checkpoint
-    /// is over: its barrier says that they were. Notices may be lost, late or doubled (rule 58).
+    /// Triggers come in order, and are not lost unless the next one may come before their
+    /// checkpoint is over: its barrier says that they were. Notices may be lost, late or doubled
+    /// (rule 58).
     fn send_to_task(&mut self, task: TaskId, attempt: AttemptId, message: ToTask) {
         let subject = task.get();
         let most = self.plan.options.message_delay_us;

@@ -1,5 +1,5 @@
-//! SQLite: a store of keyed state, and sinks that write into a table of a database. Every call is one transaction of the
-//! database, so that no subtask keeps another one waiting longer than that.
+//! SQLite: a store of keyed state, and sinks that write into a table of a database. Every call is
+//! one transaction of the database, so that no subtask keeps another one waiting longer than that.
 //!
 //! Beside the table `T` of a sink stand two more:
 //! ```text

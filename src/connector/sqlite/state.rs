@@ -6,9 +6,9 @@
 //!  state_tasks  task, attempt, floor
 //! ```
 //! `follows` is the checkpoint that a value follows, -1 if none; a store that does not roll back
-//! writes -1 always. `value` is NULL for a group that has become empty. `attempt` is the newest that
-//! has opened the task: older ones are refused. What a task held at `floor`, a complete checkpoint,
-//! and since then is there; older versions are given up.
+//! writes -1 always. `value` is NULL for a group that has become empty. `attempt` is the newest
+//! that has opened the task: older ones are refused. What a task held at `floor`, a complete
+//! checkpoint, and since then is there; older versions are given up.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -274,11 +274,14 @@ mod tests {
         SavedState { follows, completed: None, operators: vec![operator] }
     }
 
+    /// What takes the next values, and the value that was found.
+    type Found = (Box<dyn StateSaver>, Option<Vec<u8>>);
+
     fn opened(
         store: &SqliteStateStore,
         attempt: u64,
         restored: Option<CheckpointId>,
-    ) -> Result<(Box<dyn StateSaver>, Option<Vec<u8>>), StateStoreError> {
+    ) -> Result<Found, StateStoreError> {
         let OpenedState { saver, operators } =
             store.open(TASK, AttemptId::new(attempt), restored)?;
         Ok((saver, operators.into_iter().find_map(|state| state.operator)))
