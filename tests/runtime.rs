@@ -438,6 +438,9 @@ fn a_log_of_changes_may_be_cut_short_at_its_end_and_is_refused_by_name_if_it_is_
         mechanism: Mechanism::Transactional,
         restart: RestartStrategy::None,
         changes_min_bytes: 2_000,
+        // So that a task has to write many times on the way.
+        unacknowledged_max: 200,
+        channel_batches: 1,
         ..often()
     };
     let words = Arc::new(AtomicU64::new(0));
