@@ -22,6 +22,10 @@ pub struct JobConfig {
     pub alignment_timeout: Duration,
     /// How many checkpoints in a row may fail before the job is restarted (rule 55).
     pub checkpoint_failures_tolerable: u32,
+    /// How many checkpoints may be in flight: the next one is triggered although this many less one
+    /// are not complete (rule 43). Barriers of several follow one another on a channel, so only
+    /// where they do not overtake (rule 27).
+    pub checkpoints_concurrent: usize,
     /// How many complete checkpoints are kept.
     pub checkpoints_retained: usize,
     /// What happens after a task failure.
@@ -38,6 +42,9 @@ pub struct JobConfig {
     /// What a source has read is read again if it is not acknowledged in full after this time, or
     /// after twice that at the most (rule 82).
     pub acknowledge_timeout: Duration,
+    /// Under transactional updates: a task writes all of its state anew when the changes written
+    /// since it last did so are larger than that was, and than so many bytes.
+    pub changes_min_bytes: u64,
     /// How a commit is asked for again that the external system has refused (rule 69).
     pub commit_retry: CommitRetry,
     /// What follows when a log has dropped records that are still needed.
@@ -71,6 +78,7 @@ impl Default for JobConfig {
             checkpoint_timeout: Duration::from_secs(600),
             alignment_timeout: Duration::from_millis(100),
             checkpoint_failures_tolerable: 0,
+            checkpoints_concurrent: 1,
             checkpoints_retained: 1,
             restart: RestartStrategy::FixedDelay { attempts: 3, delay: Duration::from_millis(100) },
             batch_records: 1024,
@@ -78,6 +86,7 @@ impl Default for JobConfig {
             channel_batches: 8,
             unacknowledged_max: 65_536,
             acknowledge_timeout: Duration::from_secs(30),
+            changes_min_bytes: 1 << 16,
             commit_retry: CommitRetry::default(),
             on_loss: OnLoss::Fail,
         }

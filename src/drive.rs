@@ -11,8 +11,9 @@ use crate::message::{FromTask, ToPeer, ToTask};
 use crate::operator::queue::Acknowledgement;
 use crate::operator::sink::SinkRequest;
 use crate::operator::source::ReadRequest;
+use crate::state::store::SavedState;
 use crate::storage::{CheckpointMetadata, StoreRequest};
-use crate::task::{SavedState, Task, TaskOutput};
+use crate::task::{Task, TaskOutput};
 use crate::time::Instant;
 
 /// Carries out what one task asks for: a method for each [`TaskOutput`].

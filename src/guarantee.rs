@@ -242,6 +242,12 @@ impl Mechanism {
         }
     }
 
+    /// Whether a checkpoint may begin while an older one is in flight. Where barriers overtake only
+    /// one snapshot is recorded at a time (rules 24, 27).
+    pub const fn overlaps(self) -> bool {
+        self.takes_checkpoints() && !self.awaits_end() && !self.stores_in_flight()
+    }
+
     /// Whether what a source has read is read again after a failure.
     pub const fn replays(self) -> bool {
         match self {

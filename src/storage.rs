@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{AttemptId, CheckpointId, SubtaskIndex, TaskId, VertexId};
 use crate::message::Assignment;
-use crate::state::codec;
-use crate::state::snapshot::{SourceState, TaskSnapshot};
+use crate::state::codec::{self, DecodeError};
+use crate::state::snapshot::{Extent, SourceState, TaskSnapshot, TaskState};
 
 /// The name of a stored value. The same name is never written with two different meanings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -83,8 +83,9 @@ pub enum StoreValue {
     Metadata(CheckpointMetadata),
     /// A source's positions: reserved ones, or acknowledged ones.
     Reservation(SourceState),
-    /// A task's state, positions and productions.
-    Progress(Box<TaskSnapshot>),
+    /// A task's state, positions and productions. Changes do not replace what is there but are put
+    /// behind it.
+    Progress(Box<TaskSnapshot>, Extent),
     /// An attempt.
     Attempt(AttemptId),
 }
@@ -93,8 +94,12 @@ impl StoreValue {
     /// The bytes to write: the value in its envelope (magic, kind, version, length, checksum).
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            Self::State(snapshot) | Self::Progress(snapshot) => {
+            Self::State(snapshot) | Self::Progress(snapshot, Extent::Whole) => {
                 codec::seal(codec::Kind::State, &snapshot.to_state())
+            }
+            Self::Progress(snapshot, Extent::Changes) => {
+                let sealed = codec::seal(codec::Kind::Changes, &snapshot.to_state());
+                [&frame(sealed.len() as u64)[..], &sealed].concat()
             }
             Self::Metadata(metadata) => codec::seal(codec::Kind::Metadata, metadata),
             Self::Reservation(state) => codec::seal(codec::Kind::Reservation, state),
@@ -102,6 +107,65 @@ impl StoreValue {
         }
     }
 }
+
+/// What lies under the key of a task's progress: its last whole write, and the changes since.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProgressLog {
+    /// The whole write.
+    pub base: TaskState,
+    /// The writes after it, in order, their operators' state as changes.
+    pub changes: Vec<TaskState>,
+}
+
+impl ProgressLog {
+    /// Reads a log. A last write that was cut short was never confirmed, and is left out.
+    ///
+    /// # Errors
+    /// If anything else is wrong with it.
+    pub fn read(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let (first, mut rest) = codec::split_first(bytes);
+        let base: TaskState = codec::open(codec::Kind::State, first)?;
+        let mut log = Self { base, changes: Vec::new() };
+        while let Some([next, behind]) = split_frame(rest)? {
+            let change: TaskState = codec::open(codec::Kind::Changes, next)?;
+            let (last, found) = (log.last().checkpoint, change.checkpoint);
+            if found != last.next() {
+                return Err(DecodeError::Gap { last, found });
+            }
+            log.changes.push(change);
+            rest = behind;
+        }
+        Ok(log)
+    }
+
+    /// The last write.
+    pub fn last(&self) -> &TaskState {
+        self.changes.last().unwrap_or(&self.base)
+    }
+}
+
+/// What stands before changes: their length and its checksum, so that changes that were cut short
+/// are told from changes whose length is wrong.
+fn frame(length: u64) -> [u8; FRAME_BYTES] {
+    let mut frame = [0; FRAME_BYTES];
+    let (number, checksum) = frame.split_at_mut(8);
+    number.copy_from_slice(&length.to_le_bytes());
+    checksum.copy_from_slice(&crc32fast::hash(number).to_le_bytes());
+    frame
+}
+
+/// The first changes of `bytes`, and what lies behind; nothing if none are there as a whole.
+fn split_frame(bytes: &[u8]) -> Result<Option<[&[u8]; 2]>, DecodeError> {
+    let Some((found, rest)) = bytes.split_first_chunk::<FRAME_BYTES>() else { return Ok(None) };
+    let length = found[..8].iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+    if *found != frame(length) {
+        return Err(DecodeError::Checksum);
+    }
+    let split = usize::try_from(length).ok().and_then(|length| rest.split_at_checked(length));
+    Ok(split.map(<[&[u8]; 2]>::from))
+}
+
+const FRAME_BYTES: usize = 12;
 
 /// What became of a put.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -172,4 +236,59 @@ pub struct SplitPool {
     pub is_complete: bool,
     /// Those that are to be assigned, the first one found first.
     pub unassigned: Vec<Assignment>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::snapshot::{InFlight, OperatorSnapshot};
+
+    /// A write whose state is its number.
+    fn write(number: u64, extent: Extent) -> Vec<u8> {
+        let operator = Some(vec![number as u8]);
+        let operator = OperatorSnapshot { uid: "op".into(), keyed: None, timers: None, operator };
+        let snapshot = TaskSnapshot {
+            checkpoint: CheckpointId::new(number),
+            task: TaskId::new(0),
+            finished: false,
+            operators: vec![operator],
+            source: None,
+            transactions: Vec::new(),
+            log: Vec::new(),
+            in_flight: InFlight::default(),
+            numbers: None,
+        };
+        StoreValue::Progress(Box::new(snapshot), extent).encode()
+    }
+
+    fn log(changes: &[u64]) -> Vec<u8> {
+        let changes = changes.iter().flat_map(|number| write(*number, Extent::Changes));
+        write(4, Extent::Whole).into_iter().chain(changes).collect()
+    }
+
+    #[test]
+    fn a_last_write_that_was_cut_short_is_left_out_wherever_it_was_cut() {
+        let (shorter, whole) = (log(&[5]), log(&[5, 6]));
+        for length in shorter.len()..whole.len() {
+            let read = ProgressLog::read(&whole[..length]).unwrap();
+            assert_eq!((read.last().checkpoint.get(), read.changes.len()), (5, 1), "at {length}");
+        }
+        let read = ProgressLog::read(&whole).unwrap();
+        assert_eq!((read.base.checkpoint.get(), read.last().checkpoint.get()), (4, 6));
+    }
+
+    #[test]
+    fn anything_else_that_is_wrong_with_a_log_is_said() {
+        let whole = log(&[5, 6]);
+        for place in 0..whole.len() {
+            let mut bytes = whole.clone();
+            bytes[place] ^= 0x10;
+            assert!(ProgressLog::read(&bytes).is_err(), "byte {place} was changed");
+        }
+        let (last, found) = (CheckpointId::new(5), CheckpointId::new(7));
+        assert_eq!(ProgressLog::read(&log(&[5, 7])), Err(DecodeError::Gap { last, found }));
+        let base = write(4, Extent::Whole);
+        let cut = ProgressLog::read(&base[..base.len() - 1]);
+        assert!(matches!(cut, Err(DecodeError::Truncated { .. })), "nothing replaces it in part");
+    }
 }

@@ -10,17 +10,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use cofferdam::config::JobConfig;
+use cofferdam::config::{JobConfig, RestartStrategy};
 use cofferdam::connector::file::{LineSource, PlainFileSink, TransactionalFileSink};
 use cofferdam::connector::memory::{Collect, CollectTransactions, Numbers};
 use cofferdam::connector::queue::MemoryQueue;
 use cofferdam::coordinator::CoordinatorNote;
 use cofferdam::guarantee::{Mechanism, StateHome};
+use cofferdam::id::CheckpointId;
 use cofferdam::job::{Job, JobBuilder, Stream};
 use cofferdam::operator::chain::Pass;
 use cofferdam::operator::source::{Fetch, Source, SourceError};
 use cofferdam::operator::split_source::Pieces;
 use cofferdam::runtime::{FileStore, Resume, RunError, RunEvent, RunOptions, RunReport, run};
+use cofferdam::storage::ProgressLog;
 
 use support::{FailingStore, count_words, lines_in, often, write_count, write_text};
 
@@ -483,13 +485,86 @@ fn full_replay_begins_at_the_start_after_a_failure_and_the_end_is_recorded() {
 }
 
 #[test]
-fn state_that_lives_outside_is_refused() {
+fn a_log_of_changes_may_be_cut_short_at_its_end_and_is_refused_by_name_if_it_is_damaged() {
+    let folder = tempfile::tempdir().unwrap();
+    let expected = write_text(folder.path(), 2_000);
+    let config = JobConfig {
+        mechanism: Mechanism::Transactional,
+        restart: RestartStrategy::None,
+        changes_min_bytes: 2_000,
+        // So that a task has to write many times on the way.
+        unacknowledged_max: 200,
+        channel_batches: 1,
+        ..often()
+    };
+    let words = Arc::new(AtomicU64::new(0));
+    let trip = move || assert!(words.fetch_add(1, Ordering::Relaxed) != 6_000, "tripped");
+    let error = run_in(folder.path(), &word_count(folder.path(), 1, config.clone(), trip));
+    assert!(error.unwrap_err().to_string().contains("tripped"));
+    let path = folder.path().join("store/progress-v1-0");
+    let written = fs::read(&path).unwrap();
+    assert!(ProgressLog::read(&written).unwrap().last().checkpoint > CheckpointId::new(1));
+
+    let job = word_count(folder.path(), 1, config, || {});
+    let mut damaged = written.clone();
+    damaged[written.len() / 2] ^= 1;
+    fs::write(&path, damaged).unwrap();
+    let error = run_in(folder.path(), &job).unwrap_err().to_string();
+    assert!(error.contains("progress-v1-0"), "{error}");
+    fs::write(&path, [&written[..], &[7; 5]].concat()).unwrap();
+    run_in(folder.path(), &job).unwrap();
+    assert_eq!(count_words(&folder.path().join("out")), expected);
+}
+
+#[test]
+fn state_that_lives_outside_is_refused_without_a_store() {
     let folder = tempfile::tempdir().unwrap();
     let builder = JobBuilder::new("outside", 1);
     builder.source("numbers", Numbers::up_to(1)).sink("out", Collect::default());
     let config = JobConfig { state: StateHome::External, ..often() };
     let error = run_in(folder.path(), &builder.build(config).unwrap()).unwrap_err().to_string();
-    assert!(error.contains("can only be simulated"), "{error}");
+    assert!(error.contains("needs a store to live in"), "{error}");
+}
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn state_that_lives_outside_counts_words_again_after_a_failure_unless_it_rolls_back() {
+    use cofferdam::connector::sqlite::SqliteStateStore;
+    for state in [StateHome::External, StateHome::ExternalTransactional] {
+        let folder = tempfile::tempdir().unwrap();
+        let expected = write_text(folder.path(), 2_000);
+        let words = Arc::new(AtomicU64::new(0));
+        let trip = move || assert!(words.fetch_add(1, Ordering::Relaxed) != 6_000, "tripped");
+        // No checkpoint before the failure: all is read again.
+        let config =
+            JobConfig { state, checkpoint_interval: Duration::from_secs(3_600), ..often() };
+        let job = word_count(folder.path(), 1, config, trip);
+        let rolls_back = state == StateHome::ExternalTransactional;
+        let store = SqliteStateStore::new(folder.path().join("state.db"), rolls_back);
+        let options = RunOptions { state_store: Some(Arc::new(store)), ..options(folder.path()) };
+        assert_eq!(run(&job, options).unwrap().restarts, 1);
+        let counted = count_words(&folder.path().join("out"));
+        assert_eq!(counted == expected, rolls_back, "{state}");
+        assert_eq!(counted.len(), expected.len(), "each word has one row for each time it came");
+    }
+}
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn state_that_rolls_back_outside_is_right_over_runs_that_are_stopped() {
+    use cofferdam::connector::sqlite::SqliteStateStore;
+    let folder = tempfile::tempdir().unwrap();
+    let expected = write_text(folder.path(), 2_000);
+    let config = JobConfig { state: StateHome::ExternalTransactional, ..often() };
+    let job = word_count(folder.path(), 2, config, || {});
+    let options = || {
+        let store = SqliteStateStore::new(folder.path().join("state.db"), true);
+        RunOptions { state_store: Some(Arc::new(store)), ..options(folder.path()) }
+    };
+    let stopped = run(&job, stop_after_checkpoints(options(), 2));
+    assert_eq!(stopped.unwrap_err(), RunError::Stopped);
+    run(&job, options()).unwrap();
+    assert_eq!(count_words(&folder.path().join("out")), expected);
 }
 
 #[test]

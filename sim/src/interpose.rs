@@ -7,7 +7,7 @@ mod variant;
 use std::collections::{BTreeMap, BTreeSet};
 
 use cofferdam::coordinator::Recovered;
-use cofferdam::element::{Anchor, Committables, Element, Root};
+use cofferdam::element::{Anchor, Barrier, Committables, Element, Root};
 use cofferdam::id::{
     AttemptId, ChannelIndex, CheckpointId, MessageId, SplitId, SubtaskIndex, TaskId,
 };
@@ -16,10 +16,11 @@ use cofferdam::operator::queue::Acknowledgement;
 use cofferdam::operator::sink::{CommitError, Committed, SinkReply, SinkRequest};
 use cofferdam::operator::source::ReadRequest;
 use cofferdam::state::snapshot::{PendingTransaction, SourceState, TaskSnapshot, TaskState};
+use cofferdam::state::store::SavedState;
 use cofferdam::storage::{
     StateHandle, StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue,
 };
-use cofferdam::task::{Phase, SavedState, Task, TaskOutput};
+use cofferdam::task::{Phase, Task, TaskOutput};
 use smallvec::{SmallVec, smallvec};
 
 pub use variant::Variant;
@@ -29,6 +30,9 @@ pub use variant::Variant;
 pub struct Interposer {
     variant: Option<Variant>,
     alignments: BTreeMap<(TaskId, AttemptId), Alignment>,
+    /// The checkpoint whose barriers each task awaits, and where one has come, for the variant that
+    /// only counts them.
+    counted: BTreeMap<(TaskId, AttemptId), (CheckpointId, BTreeSet<ChannelIndex>)>,
     /// The edges that the task at work has sent and that no word has named yet.
     edges: u64,
     /// The trees that have begun, for the variant that ends one by a word that comes again.
@@ -163,7 +167,7 @@ impl Interposer {
     ) -> SmallVec<[Passed; 1]> {
         let put = |value| Passed::Out(TaskOutput::Store(StoreRequest::Put { key, value }));
         match value {
-            StoreValue::State(_) | StoreValue::Progress(_)
+            StoreValue::State(_) | StoreValue::Progress(..)
                 if variant == Variant::AcknowledgeBeforeStored =>
             {
                 let handle = StateHandle::of(key, &value.encode());
@@ -175,11 +179,11 @@ impl Interposer {
                 self.displace(variant, task, &mut snapshot);
                 self.put(variant, task, key, snapshot).into_iter().collect()
             }
-            StoreValue::Progress(mut snapshot) => {
+            StoreValue::Progress(mut snapshot, extent) => {
                 variant.change(&mut snapshot);
                 self.displace(variant, task, &mut snapshot);
                 self.renumber(variant, &mut snapshot);
-                smallvec![put(StoreValue::Progress(snapshot))]
+                smallvec![put(StoreValue::Progress(snapshot, extent))]
             }
             StoreValue::Metadata(_) | StoreValue::Reservation(_) | StoreValue::Attempt(_) => {
                 smallvec![put(value)]
@@ -473,7 +477,12 @@ impl Interposer {
         element: Element,
     ) -> SmallVec<[(ChannelIndex, Element); 1]> {
         let first = ChannelIndex::new(0);
-        let Element::Barrier(barrier) = element else { return smallvec![(channel, element)] };
+        let Element::Barrier(barrier) = element else {
+            if let Element::Cancel(_) = element {
+                self.counted.remove(&(task, attempt));
+            }
+            return smallvec![(channel, element)];
+        };
         let checkpoint = barrier.checkpoint;
         if self.is(Variant::BarrierForAll) {
             let newest = self.stood_for_all.get(&(task, attempt)).copied();
@@ -483,6 +492,16 @@ impl Interposer {
             self.stood_for_all.insert((task, attempt), checkpoint);
             let inputs = (0..channels as u32).map(ChannelIndex::new);
             return inputs.map(|input| (input, Element::Barrier(barrier))).collect();
+        }
+        if self.is(Variant::LaterBarrierCounts) {
+            let awaited =
+                self.counted.entry((task, attempt)).or_insert((checkpoint, BTreeSet::new()));
+            if awaited.1.len() == channels || awaited.1.is_empty() {
+                *awaited = (checkpoint, BTreeSet::new());
+            }
+            awaited.1.insert(channel);
+            let counted = Barrier { checkpoint: awaited.0, ..barrier };
+            return smallvec![(channel, Element::Barrier(counted))];
         }
         if !self.is(Variant::BarrierNotAligned) || channels < 2 {
             return smallvec![(channel, element)];

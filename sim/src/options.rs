@@ -115,6 +115,9 @@ pub struct Options {
     /// How often a commit that was refused is asked for in one attempt.
     #[serde(default = "commit_tries")]
     pub commit_tries: u32,
+    /// How many checkpoints may be in flight, where they may overlap.
+    #[serde(default = "one")]
+    pub checkpoints_concurrent: usize,
 }
 
 /// What scenarios have meant that do not say it.
@@ -181,6 +184,7 @@ impl Options {
             commits_late_permille: 0,
             transaction_timeout_us: 0,
             commit_tries: 1,
+            checkpoints_concurrent: 1,
         };
         let kinds_permille = match profile {
             FaultProfile::None => 0,
@@ -206,6 +210,7 @@ impl Options {
         }
         options.queue_open_max = *dice.pick(&[4, 16, 64]);
         options.queue_redelivery_us = *dice.pick(&[0, 500, 5_000]);
+        options.checkpoints_concurrent = *dice.pick(&[1, 1, 1, 2, 4]);
         options
     }
 
@@ -249,6 +254,10 @@ impl Options {
             checkpoint_timeout: Duration::from_micros(self.checkpoint_timeout_us),
             alignment_timeout: Duration::from_micros(self.alignment_timeout_us),
             checkpoint_failures_tolerable: self.checkpoint_failures,
+            checkpoints_concurrent: match mechanism.overlaps() {
+                true => self.checkpoints_concurrent,
+                false => 1,
+            },
             checkpoints_retained: self.checkpoints_retained,
             restart: self.restarts.strategy(),
             batch_records: self.batch_records_max as usize,
@@ -256,6 +265,7 @@ impl Options {
             channel_batches: self.channel_batches,
             unacknowledged_max: 4 * self.batch_records_max as usize,
             acknowledge_timeout: Duration::from_micros(self.checkpoint_timeout_us),
+            changes_min_bytes: CHANGES_MIN_BYTES,
             commit_retry: CommitRetry {
                 tries: self.commit_tries,
                 pause: Duration::from_micros(COMMIT_PAUSE_US),
@@ -268,8 +278,16 @@ impl Options {
 /// Longer than any run of checkpoints and restarts takes: what is due is committed by then.
 pub const TRANSACTION_TIMEOUT_US: u64 = 10_000_000;
 
+/// So few that a run writes all state of a task anew several times.
+const CHANGES_MIN_BYTES: u64 = 1_000;
+
 /// The time before a commit that was refused is asked for again.
 const COMMIT_PAUSE_US: u64 = 200;
+
+/// For files that are older than overlapping checkpoints.
+const fn one() -> usize {
+    1
+}
 
 /// For files that are older than queues.
 const fn default_open_max() -> usize {

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cofferdam::config::JobConfig;
 use cofferdam::guarantee::{Claim, Guarantee, Level, Mechanism, SinkContract, StateHome};
@@ -59,6 +60,10 @@ pub struct Mode {
     pub variant: Option<Variant>,
     /// A fixed parallelism, where it is not to be drawn.
     pub parallelism: Option<usize>,
+    /// Likewise, under aligned-timeout, the time after which barriers overtake.
+    pub alignment_timeout: Option<Duration>,
+    /// Likewise how many checkpoints may be in flight.
+    pub checkpoints_concurrent: Option<usize>,
 }
 
 impl<J: BuiltinJob + ?Sized> CaseSource for &J {
@@ -86,7 +91,21 @@ impl Mode {
             faults: FaultProfile::Default,
             variant: None,
             parallelism: None,
+            alignment_timeout: None,
+            checkpoints_concurrent: None,
         }
+    }
+
+    /// The options of a run, drawn from its seed where nothing is fixed.
+    fn options(&self, seed: u64) -> Options {
+        let mut options = Options::draw(seed, self.records, self.faults);
+        options.parallelism = self.parallelism.unwrap_or(options.parallelism);
+        options.checkpoints_concurrent =
+            self.checkpoints_concurrent.unwrap_or(options.checkpoints_concurrent);
+        if let Some(timeout) = self.alignment_timeout {
+            options.alignment_timeout_us = timeout.as_micros() as u64;
+        }
+        options
     }
 }
 
@@ -167,11 +186,7 @@ impl Run {
                 };
                 (options, faults, decider)
             }
-            None => {
-                let mut options = Options::draw(seed, mode.records, mode.faults);
-                options.parallelism = mode.parallelism.unwrap_or(options.parallelism);
-                (options, None, Decider::new(seed, records_decisions))
-            }
+            None => (mode.options(seed), None, Decider::new(seed, records_decisions)),
         };
         let key_groups = options.key_groups.max(options.parallelism as u32);
         let setup = Setup {
@@ -329,6 +344,7 @@ impl Run {
             is_finished: world.is_done(),
             faults_stop: world.faults_stop(),
             trigger_delay_max: world.trigger_delay_max(),
+            concurrent_max: job.config().checkpoints_concurrent,
             failure,
             state: StateFacts {
                 incarnations: &incarnations,

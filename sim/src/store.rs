@@ -8,7 +8,7 @@ use cofferdam::coordinator::Recovered;
 use cofferdam::id::{AttemptId, CheckpointId};
 use cofferdam::state::codec::{self, Kind};
 use cofferdam::state::snapshot::{SourceState, TaskState};
-use cofferdam::storage::{CheckpointMetadata, StateHandle, StoreKey};
+use cofferdam::storage::{CheckpointMetadata, ProgressLog, StateHandle, StoreKey};
 
 /// The bytes that are durable.
 #[derive(Clone, Debug, Default)]
@@ -18,11 +18,20 @@ pub struct Store {
 }
 
 impl Store {
-    /// Writes all of `bytes`.
-    pub fn put(&mut self, key: StoreKey, bytes: Arc<[u8]>) -> StateHandle {
+    /// Writes all of `bytes`, behind what is there or in place of it.
+    pub fn put(&mut self, key: StoreKey, bytes: Arc<[u8]>, is_appended: bool) -> StateHandle {
         let handle = StateHandle::of(key, &bytes);
-        self.values.insert(key, bytes);
+        match is_appended {
+            true => self.append(key, &bytes),
+            false => drop(self.values.insert(key, bytes)),
+        }
         handle
+    }
+
+    /// Puts `bytes` behind what is there.
+    pub fn append(&mut self, key: StoreKey, bytes: &[u8]) {
+        let there = self.values.get(&key).cloned().unwrap_or_default();
+        self.values.insert(key, [&there, bytes].concat().into());
     }
 
     /// Whether a newer attempt has taken over what is written under `key`.
@@ -76,14 +85,14 @@ impl Store {
 
     /// The last write of a task's progress, for the attempt that goes on from there. From now on
     /// older attempts write nothing more: what they have sent was written before.
-    pub fn begin_progress(&mut self, key: StoreKey, attempt: AttemptId) -> Option<TaskState> {
+    pub fn begin_progress(&mut self, key: StoreKey, attempt: AttemptId) -> Option<ProgressLog> {
         self.take_over(key, attempt);
         self.progress(key)
     }
 
-    /// The last write of a task's progress.
-    pub fn progress(&self, key: StoreKey) -> Option<TaskState> {
-        codec::open(Kind::State, self.values.get(&key)?).ok()
+    /// The writes of a task's progress.
+    pub fn progress(&self, key: StoreKey) -> Option<ProgressLog> {
+        ProgressLog::read(self.values.get(&key)?).ok()
     }
 
     fn take_over(&mut self, key: StoreKey, attempt: AttemptId) -> Option<&Arc<[u8]>> {

@@ -26,7 +26,7 @@ impl Coordinator {
             StoreOutcome::Stored(_) => {
                 self.phase = Phase::AwaitingTasks;
                 self.reports = Reports::new(self.plan.tasks);
-                self.failures = 0;
+                self.failed.clear();
                 self.enumerators.iter_mut().for_each(Enumerator::reset);
                 let restore = self.restore_point().cloned();
                 self.emit(CoordinatorOutput::Deploy { attempt: self.attempt, restore });
@@ -79,7 +79,7 @@ impl Coordinator {
     /// The current attempt has failed, and with it all that it had in flight (rule 53), but for
     /// metadata on its way to the store. The first failure counts; what dies of it is part of it.
     pub(super) fn fail(&mut self, cause: FailureCause) {
-        self.suspend_checkpoint();
+        self.suspend_checkpoints();
         self.emit(CoordinatorOutput::Cancel(self.attempt));
         self.note(CoordinatorNote::AttemptFailed { attempt: self.attempt, cause: cause.clone() });
         self.phase = Phase::AwaitingCancelled { cause };

@@ -1,7 +1,7 @@
-//! The life of one checkpoint: trigger, parts, metadata, completion or abortion.
+//! The life of a checkpoint: trigger, parts, metadata, completion or abortion.
 
 use super::enumerator::Enumerator;
-use super::pending::{Finalization, InFlight, MetadataPut, PendingCheckpoint};
+use super::pending::{Finalization, MetadataPut, PendingCheckpoint};
 use super::{
     Coordinator, CoordinatorNote, CoordinatorOutput, FailureCause, Phase, STORE_RETRY_DELAY,
 };
@@ -13,12 +13,18 @@ use crate::storage::{
 use crate::time::Instant;
 
 impl Coordinator {
-    /// Whether a checkpoint may begin when it is due: a due one waits for the one in flight, and
-    /// where only the end is covered, for the end.
+    /// Whether a checkpoint may begin when it is due: a due one waits while as many are in flight
+    /// as may be (rule 43), and where only the end is covered, for the end.
     pub(super) fn may_trigger(&self) -> bool {
         let mechanism = self.config.mechanism;
         let awaits_end = mechanism.awaits_end() && !self.reports.all_at_end();
-        mechanism.takes_checkpoints() && self.in_flight.is_none() && !awaits_end
+        let has_room = self.in_flight.checkpoints().count() < self.concurrent_max();
+        mechanism.takes_checkpoints() && has_room && !awaits_end
+    }
+
+    /// How many checkpoints may be in flight.
+    pub(super) fn concurrent_max(&self) -> usize {
+        self.config.checkpoints_concurrent.max(1)
     }
 
     /// Begins a checkpoint: id, timeout, then the sources (rule 40). Called in the phase `Running`,
@@ -27,14 +33,11 @@ impl Coordinator {
         let checkpoint = self.checkpoint_next;
         self.checkpoint_next = checkpoint.next();
         self.phase = Phase::Running { trigger_at: now + self.interval() };
-        self.in_flight = Some(InFlight::AwaitingAcks(PendingCheckpoint::new(
-            checkpoint,
-            self.attempt,
-            self.plan.tasks,
-            self.enumerators.iter().map(Enumerator::pool).collect(),
-            now,
-            now + self.config.checkpoint_timeout,
-        )));
+        let expires_at = now + self.config.checkpoint_timeout;
+        let pools = self.enumerators.iter().map(Enumerator::pool).collect();
+        let (attempt, tasks) = (self.attempt, self.plan.tasks);
+        let pending = PendingCheckpoint::new(checkpoint, attempt, tasks, pools, now, expires_at);
+        self.in_flight.collecting.insert(checkpoint, pending);
         self.stats.checkpoints_triggered += 1;
         self.note(CoordinatorNote::CheckpointTriggered(checkpoint));
         for source in self.plan.sources.clone() {
@@ -50,15 +53,13 @@ impl Coordinator {
         state: StateHandle,
         finished: bool,
     ) {
-        match &mut self.in_flight {
-            Some(InFlight::AwaitingAcks(pending)) if pending.checkpoint == checkpoint => {
+        match self.in_flight.collecting.get_mut(&checkpoint) {
+            Some(pending) => {
                 // A duplicate or a wrong handle changes nothing; if the part never comes, the
                 // checkpoint expires.
                 let _ = pending.acknowledge(task, state, finished);
             }
-            Some(InFlight::AwaitingAcks(_) | InFlight::AwaitingMetadata(_)) | None => {
-                self.discard_stray(self.attempt, checkpoint);
-            }
+            None => self.discard_stray(self.attempt, checkpoint),
         }
     }
 
@@ -68,7 +69,7 @@ impl Coordinator {
     pub(super) fn discard_stray(&mut self, attempt: AttemptId, checkpoint: CheckpointId) {
         let is_own = self.attempt_recovered < attempt && attempt <= self.attempt;
         let is_over = checkpoint < self.checkpoint_next
-            && self.pending() != Some(checkpoint)
+            && self.in_flight.checkpoints().all(|in_flight| in_flight != checkpoint)
             && !self.completed.contains(checkpoint);
         if self.phase != Phase::Ended && is_own && is_over {
             self.discard(checkpoint);
@@ -77,30 +78,15 @@ impl Coordinator {
 
     /// A task can not take its part: nobody's helps any more (rule 52).
     pub(super) fn decline(&mut self, checkpoint: CheckpointId, reason: AbortReason) {
-        if let Some(InFlight::AwaitingAcks(pending)) = &self.in_flight
-            && pending.checkpoint == checkpoint
-        {
+        if self.in_flight.collecting.contains_key(&checkpoint) {
             self.abort(checkpoint, reason);
         }
     }
 
-    /// Takes the step that the checkpoint in flight is ready for, if any.
-    pub(super) fn advance_checkpoint(&mut self, now: Instant) {
-        match &self.in_flight {
-            Some(InFlight::AwaitingAcks(pending)) => {
-                if let Some(metadata) = pending.metadata(&self.job) {
-                    let triggered_at = pending.triggered_at;
-                    self.put_metadata(Finalization {
-                        metadata,
-                        triggered_at,
-                        put: MetadataPut::First,
-                    });
-                } else if pending.expires_at <= now {
-                    let checkpoint = pending.checkpoint;
-                    self.abort(checkpoint, AbortReason::Expired);
-                }
-            }
-            Some(InFlight::AwaitingMetadata(finalization)) => {
+    /// Takes the steps that the checkpoints in flight are ready for, if any.
+    pub(super) fn advance_checkpoints(&mut self, now: Instant) {
+        match &self.in_flight.finalizing {
+            Some(finalization) => {
                 if let MetadataPut::AwaitingRetry { at } = finalization.put
                     && at <= now
                 {
@@ -108,7 +94,20 @@ impl Coordinator {
                     self.put_metadata(Finalization { put: MetadataPut::Again, ..finalization });
                 }
             }
-            None => {}
+            None => {
+                let whole = self.in_flight.whole().and_then(|pending| {
+                    let metadata = pending.metadata(&self.job)?;
+                    let triggered_at = pending.triggered_at;
+                    Some(Finalization { metadata, triggered_at, put: MetadataPut::First })
+                });
+                if let Some(finalization) = whole {
+                    self.in_flight.collecting.remove(&finalization.metadata.checkpoint);
+                    self.put_metadata(finalization);
+                }
+            }
+        }
+        while let Some(checkpoint) = self.in_flight.expired(now) {
+            self.abort(checkpoint, AbortReason::Expired);
         }
     }
 
@@ -116,7 +115,7 @@ impl Coordinator {
     fn put_metadata(&mut self, finalization: Finalization) {
         let metadata = finalization.metadata.clone();
         let key = StoreKey::Metadata(metadata.checkpoint);
-        self.in_flight = Some(InFlight::AwaitingMetadata(finalization));
+        self.in_flight.finalizing = Some(finalization);
         self.put(key, StoreValue::Metadata(metadata));
     }
 
@@ -132,7 +131,7 @@ impl Coordinator {
         checkpoint: CheckpointId,
         outcome: StoreOutcome,
     ) {
-        let Some(InFlight::AwaitingMetadata(finalization)) = &mut self.in_flight else { return };
+        let Some(finalization) = &mut self.in_flight.finalizing else { return };
         if finalization.metadata.checkpoint != checkpoint {
             return;
         }
@@ -144,6 +143,7 @@ impl Coordinator {
                 self.complete(now, metadata, triggered_at);
             }
             (MetadataPut::First, StoreOutcome::Failed(_)) => {
+                self.in_flight.finalizing = None;
                 self.abort(checkpoint, AbortReason::FinalizeFailed);
             }
             (MetadataPut::First, StoreOutcome::Unknown(text))
@@ -156,13 +156,20 @@ impl Coordinator {
         }
     }
 
-    /// The metadata is durable: the checkpoint is complete, older ones are no longer needed, and
-    /// the tasks may commit (rule 49). If the attempt has failed meanwhile its tasks are told
-    /// nothing; the next attempt begins here and commits first (rule 121).
+    /// The metadata is durable: the checkpoint is complete, older ones are no longer needed, those
+    /// still in flight are subsumed, and the tasks may commit (rule 49). If the attempt has failed
+    /// meanwhile its tasks are told nothing; the next attempt begins here and commits first (rule
+    /// 121).
+    ///
+    /// Failures up to this checkpoint no longer count. Those of newer ones do: unlike in other
+    /// engines, a success says nothing about what has failed after it (rule 57).
     fn complete(&mut self, now: Instant, metadata: CheckpointMetadata, triggered_at: Instant) {
         let CheckpointMetadata { checkpoint, finished, .. } = metadata;
-        self.in_flight = None;
-        self.failures = 0;
+        self.in_flight.finalizing = None;
+        while let Some((older, _)) = self.in_flight.collecting.range(..checkpoint).next() {
+            self.give_up(*older, AbortReason::Subsumed);
+        }
+        self.failed.retain(|failed| *failed > checkpoint);
         self.restarts.progress();
         self.stats.checkpoints_completed += 1;
         self.enumerators.iter_mut().for_each(|of| of.complete(checkpoint));
@@ -173,6 +180,7 @@ impl Coordinator {
         self.note(CoordinatorNote::CheckpointCompleted { checkpoint, duration, finished });
         let Phase::Running { trigger_at } = self.phase else { return };
         if finished {
+            self.suspend_checkpoints();
             return self.tell_to_finish(now);
         }
         for task in self.tasks() {
@@ -185,11 +193,8 @@ impl Coordinator {
         };
     }
 
-    /// The checkpoint in flight is given up. No metadata of it is, or ever will be, in the store.
-    /// Too many failures in a row are a failure of the attempt (rule 55).
-    ///
-    /// Rule 57's oddity, a success that clears the count although a later checkpoint has failed,
-    /// can not arise: with one in flight the outcome of each is known before the next one begins.
+    /// A checkpoint in flight is given up. No metadata of it is, or ever will be, in the store.
+    /// Too many failures without a completion are a failure of the attempt (rule 55).
     fn abort(&mut self, checkpoint: CheckpointId, reason: AbortReason) {
         self.give_up(checkpoint, reason);
         if !self.phase.is_live() {
@@ -199,25 +204,25 @@ impl Coordinator {
             self.send(task, ToTask::Aborted(checkpoint));
         }
         if reason.counts_as_failure() {
-            self.failures += 1;
+            self.failed.insert(checkpoint);
         }
-        let failures = self.failures;
-        if failures > self.config.checkpoint_failures_tolerable {
+        let failures = self.failed.len();
+        if failures > self.config.checkpoint_failures_tolerable as usize {
+            let failures = failures as u32;
             self.fail(FailureCause::CheckpointFailures { failures, last: reason });
         }
     }
 
-    /// The attempt is over: so is a checkpoint that still collects parts. One whose metadata is on
-    /// its way stays in flight until the store has answered.
-    pub(super) fn suspend_checkpoint(&mut self) {
-        if let Some(InFlight::AwaitingAcks(pending)) = &self.in_flight {
-            let checkpoint = pending.checkpoint;
-            self.give_up(checkpoint, AbortReason::Suspended);
+    /// The job does not run any more: so much for checkpoints that still collect parts. One whose
+    /// metadata is on its way stays in flight until the store has answered.
+    pub(super) fn suspend_checkpoints(&mut self) {
+        while let Some((checkpoint, _)) = self.in_flight.collecting.first_key_value() {
+            self.give_up(*checkpoint, AbortReason::Suspended);
         }
     }
 
     fn give_up(&mut self, checkpoint: CheckpointId, reason: AbortReason) {
-        self.in_flight = None;
+        self.in_flight.collecting.remove(&checkpoint);
         self.stats.checkpoints_aborted += 1;
         self.note(CoordinatorNote::CheckpointAborted { checkpoint, reason });
         self.discard(checkpoint);

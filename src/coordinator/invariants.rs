@@ -1,6 +1,5 @@
 //! What always holds between two calls. A simulator checks it after every step.
 
-use super::pending::InFlight;
 use super::{Coordinator, Phase};
 
 impl Coordinator {
@@ -28,7 +27,7 @@ impl Coordinator {
             Phase::Running { .. } => {
                 assert!(self.reports.all_running(), "no running job waits for a task");
                 assert!(
-                    self.failures <= self.config.checkpoint_failures_tolerable,
+                    self.failed.len() <= self.config.checkpoint_failures_tolerable as usize,
                     "too many checkpoint failures are a failure of the attempt"
                 );
             }
@@ -39,7 +38,10 @@ impl Coordinator {
                 );
             }
             Phase::AwaitingMetadata { .. } => {
-                assert!(self.in_flight.is_some(), "recovery waits for metadata in doubt alone");
+                assert!(
+                    self.in_flight.finalizing.is_some(),
+                    "recovery waits for metadata in doubt alone"
+                );
             }
             Phase::AwaitingAttempt
             | Phase::AwaitingCancelled { .. }
@@ -49,34 +51,35 @@ impl Coordinator {
     }
 
     fn check_in_flight(&self) {
-        let Some(in_flight) = &self.in_flight else { return };
-        let checkpoint = in_flight.checkpoint();
-        assert_eq!(checkpoint.next(), self.checkpoint_next, "the one in flight is the newest");
-        assert!(!self.completed.contains(checkpoint), "what is complete is not in flight");
+        if !self.is_in_flight() {
+            return;
+        }
+        let latest = self.completed.latest().map(|latest| latest.checkpoint);
+        for checkpoint in self.in_flight.checkpoints() {
+            assert!(checkpoint < self.checkpoint_next, "what is in flight has begun");
+            assert!(latest < Some(checkpoint), "older ones are subsumed (rule 49)");
+        }
+        let count = self.in_flight.checkpoints().count();
+        assert!(count <= self.concurrent_max(), "{count} are in flight (rule 43)");
         let mechanism = self.config.mechanism;
         assert!(mechanism.takes_checkpoints(), "no mechanism, no checkpoint");
         assert!(
             !mechanism.awaits_end() || self.reports.all_at_end() || !self.phase.is_live(),
             "where only the end is covered a checkpoint begins at the end"
         );
-        match in_flight {
-            InFlight::AwaitingAcks(_) => {
-                assert!(
-                    matches!(self.phase, Phase::Running { .. }),
-                    "parts are collected only while every task runs (rules 39, 53)"
-                );
-            }
-            InFlight::AwaitingMetadata(_) => {
-                assert!(
-                    matches!(
-                        self.phase,
-                        Phase::Running { .. }
-                            | Phase::AwaitingCancelled { .. }
-                            | Phase::AwaitingMetadata { .. }
-                    ),
-                    "no attempt begins while metadata is in flight or in doubt (rules 121, 122)"
-                );
-            }
-        }
+        assert!(
+            self.in_flight.collecting.is_empty() || matches!(self.phase, Phase::Running { .. }),
+            "parts are collected only while every task runs (rules 39, 53)"
+        );
+        assert!(
+            self.in_flight.finalizing.is_none()
+                || matches!(
+                    self.phase,
+                    Phase::Running { .. }
+                        | Phase::AwaitingCancelled { .. }
+                        | Phase::AwaitingMetadata { .. }
+                ),
+            "no attempt begins while metadata is in flight or in doubt (rules 121, 122)"
+        );
     }
 }

@@ -30,8 +30,9 @@
 //! - Checkpoint ids strictly increase within this coordinator and lie above every complete one. The
 //!   id of a checkpoint that an earlier coordinator left incomplete may be used again: it was never
 //!   complete, so nobody relies on it, and its parts have other names, which carry the attempt.
-//! - At most one checkpoint is in flight. It collects parts only while the job runs; its metadata
-//!   may still be on its way while the attempt is being stopped.
+//! - Checkpoints in flight are newer than every complete one, and no more than the user allows.
+//!   They collect parts only while the job runs; the metadata of one may still be on its way while
+//!   the attempt is being stopped.
 //! - A checkpoint is complete when the store has said `Stored` for its metadata, and only then are
 //!   older ones discarded, is a task told, or is it restored.
 //! - Where to begin again is decided when no metadata write is in flight or in doubt (rules 50,
@@ -55,7 +56,7 @@ mod splits;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use self::completed::CompletedCheckpoints;
@@ -92,12 +93,12 @@ pub struct Coordinator {
     reports: Reports,
     /// The sources whose splits are assigned, in the order of the plan.
     enumerators: Vec<Enumerator>,
-    in_flight: Option<InFlight>,
+    in_flight: InFlight,
     /// The id of the next checkpoint.
     checkpoint_next: CheckpointId,
     completed: CompletedCheckpoints,
-    /// Checkpoints of this attempt that have failed since one completed.
-    failures: u32,
+    /// Checkpoints of this attempt that have failed and are newer than the last complete one.
+    failed: BTreeSet<CheckpointId>,
     restarts: RestartHistory,
     stats: CoordinatorStats,
     outputs: VecDeque<CoordinatorOutput>,
@@ -138,10 +139,10 @@ impl Coordinator {
             reports: Reports::new(plan.tasks),
             enumerators: enumerators.collect(),
             plan,
-            in_flight: None,
+            in_flight: InFlight::default(),
             checkpoint_next: latest.unwrap_or_default().next(),
             completed,
-            failures: 0,
+            failed: BTreeSet::new(),
             restarts: RestartHistory::default(),
             stats: CoordinatorStats::default(),
             outputs: VecDeque::new(),
@@ -169,9 +170,9 @@ impl Coordinator {
         self.completed.as_slice()
     }
 
-    /// The checkpoint in flight.
-    pub fn pending(&self) -> Option<CheckpointId> {
-        self.in_flight.as_ref().map(InFlight::checkpoint)
+    /// Whether a checkpoint is in flight.
+    pub fn is_in_flight(&self) -> bool {
+        self.in_flight.checkpoints().next().is_some()
     }
 
     /// Counters.
@@ -280,7 +281,7 @@ impl Coordinator {
 
     /// Takes every step that the facts known by now allow. Each `handle_*` ends here.
     fn advance(&mut self, now: Instant) {
-        self.advance_checkpoint(now);
+        self.advance_checkpoints(now);
         if self.phase == Phase::AwaitingTasks && self.reports.all_running() {
             self.begin_running(now);
         }
@@ -300,7 +301,7 @@ impl Coordinator {
             }
             Phase::AwaitingMetadata { cause } => {
                 // A user who cancels does not wait for the store.
-                if self.in_flight.is_none() || *cause == FailureCause::Cancelled {
+                if self.in_flight.finalizing.is_none() || *cause == FailureCause::Cancelled {
                     let cause = cause.clone();
                     self.recover(now, &cause);
                 }
@@ -335,12 +336,12 @@ impl Coordinator {
             | Phase::AwaitingMetadata { .. }
             | Phase::Ended => None,
         };
-        let of_checkpoint = self.in_flight.as_ref().and_then(InFlight::deadline);
-        of_phase.into_iter().chain(of_checkpoint).min()
+        let of_checkpoints = self.in_flight.deadline();
+        of_phase.into_iter().chain(of_checkpoints).min()
     }
 
     fn end(&mut self, last: CoordinatorOutput) {
-        self.in_flight = None;
+        self.in_flight = InFlight::default();
         self.phase = Phase::Ended;
         self.emit(last);
     }

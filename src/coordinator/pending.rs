@@ -1,37 +1,51 @@
-//! The checkpoint in flight: first it collects parts, then its metadata is on its way to the store.
-//! It does not know when to give up, nor what follows: that is the coordinator's.
+//! The checkpoints in flight: each first collects parts, then its metadata is on its way to the
+//! store. It does not know when to give up, nor what follows: that is the coordinator's.
+
+use std::collections::BTreeMap;
 
 use crate::id::{AttemptId, CheckpointId, TaskId};
 use crate::storage::{CheckpointMetadata, SplitPool, StateHandle, StoreKey};
 use crate::time::Instant;
 
-/// The one checkpoint that is neither complete nor aborted.
-#[derive(Clone, Debug)]
-pub(super) enum InFlight {
-    /// Not every task has acknowledged.
-    AwaitingAcks(PendingCheckpoint),
+/// The checkpoints that are neither complete nor aborted.
+#[derive(Clone, Debug, Default)]
+pub(super) struct InFlight {
+    /// Their metadata has not been written.
+    pub(super) collecting: BTreeMap<CheckpointId, PendingCheckpoint>,
     /// Every part is durable; whether the checkpoint completes is the store's word alone. It can
-    /// neither expire nor be aborted, for its metadata may be durable already.
-    AwaitingMetadata(Finalization),
+    /// neither expire nor be aborted, for its metadata may be durable already. One at a time, so
+    /// that checkpoints complete in the order of their ids.
+    pub(super) finalizing: Option<Finalization>,
 }
 
 impl InFlight {
-    pub(super) const fn checkpoint(&self) -> CheckpointId {
-        match self {
-            Self::AwaitingAcks(pending) => pending.checkpoint,
-            Self::AwaitingMetadata(finalization) => finalization.metadata.checkpoint,
-        }
+    pub(super) fn checkpoints(&self) -> impl Iterator<Item = CheckpointId> {
+        let finalizing = self.finalizing.iter().map(|of| of.metadata.checkpoint);
+        self.collecting.keys().copied().chain(finalizing)
     }
 
-    /// When something is to be done about it, if no message comes before.
-    pub(super) const fn deadline(&self) -> Option<Instant> {
-        match self {
-            Self::AwaitingAcks(pending) => Some(pending.expires_at),
-            Self::AwaitingMetadata(finalization) => match finalization.put {
-                MetadataPut::AwaitingRetry { at } => Some(at),
-                MetadataPut::First | MetadataPut::Again => None,
-            },
-        }
+    /// The oldest one that no part is missing of.
+    pub(super) fn whole(&self) -> Option<&PendingCheckpoint> {
+        self.collecting.values().find(|pending| pending.is_whole())
+    }
+
+    /// The oldest one that lacks parts and has taken too long.
+    pub(super) fn expired(&self, now: Instant) -> Option<CheckpointId> {
+        let expired = self.lacking().find(|pending| pending.expires_at <= now)?;
+        Some(expired.checkpoint)
+    }
+
+    /// When something is to be done about one, if no message comes before.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let retry = self.finalizing.as_ref().and_then(|finalization| match finalization.put {
+            MetadataPut::AwaitingRetry { at } => Some(at),
+            MetadataPut::First | MetadataPut::Again => None,
+        });
+        self.lacking().map(|pending| pending.expires_at).chain(retry).min()
+    }
+
+    fn lacking(&self) -> impl Iterator<Item = &PendingCheckpoint> {
+        self.collecting.values().filter(|pending| !pending.is_whole())
     }
 }
 
@@ -100,6 +114,11 @@ impl PendingCheckpoint {
         }
         *part = Some(Part { state, finished });
         AckResult::Accepted
+    }
+
+    /// Whether no part is missing.
+    pub(super) fn is_whole(&self) -> bool {
+        self.parts.iter().all(Option::is_some)
     }
 
     /// The metadata of the checkpoint, if no part is missing. It is final if every task had seen

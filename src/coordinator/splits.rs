@@ -1,6 +1,5 @@
 //! When readers may hear of splits, and when more are searched for.
 
-use super::pending::InFlight;
 use super::{Coordinator, CoordinatorOutput, FailureCause};
 use crate::id::{TaskId, VertexId};
 use crate::message::{Found, TaskError};
@@ -44,10 +43,7 @@ impl Coordinator {
     /// Whether what is sent to a reader now can not become part of both its own snapshot and the
     /// coordinator's, which was taken at the trigger (rule 80).
     fn may_hear(&self, reader: TaskId) -> bool {
-        match &self.in_flight {
-            Some(InFlight::AwaitingAcks(pending)) => pending.has_part(reader),
-            Some(InFlight::AwaitingMetadata(_)) | None => true,
-        }
+        self.in_flight.collecting.values().all(|pending| pending.has_part(reader))
     }
 }
 

@@ -537,10 +537,13 @@ fn check_mechanism(
     vertices: &[(Vertex, VertexParts)],
     config: &JobConfig,
 ) -> Result<(), GraphError> {
-    let JobConfig { mechanism, state: home, .. } = *config;
+    let JobConfig { mechanism, state: home, checkpoints_concurrent: concurrent, .. } = *config;
     let keeps_state = mechanism.takes_checkpoints() && !mechanism.drops_state();
     if home.is_external() && !keeps_state {
         return Err(GraphError::StateHome { home, mechanism });
+    }
+    if concurrent > 1 && !mechanism.overlaps() {
+        return Err(GraphError::Overlapping { concurrent, mechanism });
     }
     for (vertex, parts) in vertices {
         if mechanism.replays()

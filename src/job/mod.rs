@@ -23,7 +23,8 @@ use crate::operator::stage::Stage;
 use crate::operator::unacknowledged::Unacknowledged;
 use crate::state::RestoreError;
 use crate::state::key_group::{KeyGroupAssigner, KeyGroupCount};
-use crate::state::snapshot::{LoggedRows, LoggedState, SourceState, TaskState};
+use crate::state::snapshot::{LoggedRows, LoggedState, OperatorSnapshot, SourceState, TaskState};
+use crate::storage::ProgressLog;
 use crate::task::{Outlet, Progress, Task, TaskParts};
 
 pub use builder::{JobBuilder, KeyedStream, Stream};
@@ -217,6 +218,17 @@ pub enum GraphError {
         /// The mechanism.
         mechanism: Mechanism,
     },
+    /// Checkpoints that would overlap where they can not.
+    #[error(
+        "{concurrent} checkpoints can not be in flight under {mechanism}: only one is taken at a \
+         time"
+    )]
+    Overlapping {
+        /// How many may be in flight.
+        concurrent: usize,
+        /// The mechanism.
+        mechanism: Mechanism,
+    },
     /// A contract that the sink has no means to keep.
     #[error(
         "the sink '{uid}' says that it is {contract}: end the stream with transactional_sink or \
@@ -387,6 +399,26 @@ impl Job {
         Ok(Task::new(parts, finished))
     }
 
+    /// The last write of a task's progress, with all of its state.
+    ///
+    /// # Errors
+    /// If the log is not this task's.
+    ///
+    /// # Panics
+    /// If there is no such task.
+    pub fn last_write(&self, task: TaskId, log: ProgressLog) -> Result<TaskState, RestoreError> {
+        let ProgressLog { base, mut changes } = log;
+        let (vertex, _) = self.graph.place_of(task);
+        let mut stage = self.vertices[vertex.index()].stage.clone();
+        stage.open(&self.subtask(task, AttemptId::default()));
+        stage.restore(&base.operators)?;
+        for change in &changes {
+            stage.apply(&change.operators)?;
+        }
+        let operators = stage.snapshot().iter().map(OperatorSnapshot::to_state).collect();
+        Ok(changes.pop().map_or(base, |last| TaskState { operators, ..last }))
+    }
+
     /// Where a task's channels stand at the start, under transactional updates.
     fn progress(&self, task: TaskId) -> Option<Progress> {
         if self.config.mechanism != Mechanism::Transactional {
@@ -398,7 +430,9 @@ impl Job {
             (from, outlet)
         });
         let outputs = self.graph.outputs(task).len();
-        Some(Progress::new(senders.collect(), outputs, self.config.unacknowledged_max))
+        let (records_max, changes_min) =
+            (self.config.unacknowledged_max, self.config.changes_min_bytes);
+        Some(Progress::new(senders.collect(), outputs, records_max, changes_min))
     }
 
     /// What a task has produced and its receivers may not have.

@@ -7,7 +7,7 @@ use crate::element::Record;
 use crate::graph::Subtask;
 use crate::operator::{Cell, Emit, Operator, OperatorTraits};
 use crate::state::RestoreError;
-use crate::state::snapshot::{OperatorSnapshot, OperatorState};
+use crate::state::snapshot::{Extent, OperatorSnapshot, OperatorState};
 use crate::time::EventTime;
 
 /// One or more operators fused; what [`crate::operator::stage::Stage`] erases.
@@ -44,10 +44,12 @@ pub trait Segment: Clone + Send + 'static {
     fn on_watermark(&mut self, watermark: EventTime, out: &mut impl Emit<Self::Out>);
     /// As [`Operator::on_end_of_data`], in chain order.
     fn on_end_of_data(&mut self, out: &mut impl Emit<Self::Out>);
-    /// Appends the snapshot of each operator.
-    fn snapshot(&mut self, into: &mut Vec<OperatorSnapshot>);
-    /// Restores each operator from the state with its uid.
-    fn restore(&mut self, states: &[OperatorState]) -> Result<(), RestoreError>;
+    /// As [`Operator::track_changes`], for each operator.
+    fn track_changes(&mut self);
+    /// Appends the snapshot, or the changes, of each operator.
+    fn snapshot(&mut self, extent: Extent, into: &mut Vec<OperatorSnapshot>);
+    /// Gives each operator the state, or the changes, with its uid.
+    fn restore(&mut self, extent: Extent, states: &[OperatorState]) -> Result<(), RestoreError>;
     /// Appends uid and traits of each operator.
     fn describe(&self, into: &mut Vec<(Arc<str>, OperatorTraits)>);
     /// As [`Operator::cell_of`], of the first operator: keyed state always stands first.
@@ -94,9 +96,11 @@ impl<T: Record> Segment for Pass<T> {
 
     fn on_end_of_data(&mut self, _out: &mut impl Emit<T>) {}
 
-    fn snapshot(&mut self, _into: &mut Vec<OperatorSnapshot>) {}
+    fn track_changes(&mut self) {}
 
-    fn restore(&mut self, _states: &[OperatorState]) -> Result<(), RestoreError> {
+    fn snapshot(&mut self, _extent: Extent, _into: &mut Vec<OperatorSnapshot>) {}
+
+    fn restore(&mut self, _extent: Extent, _states: &[OperatorState]) -> Result<(), RestoreError> {
         Ok(())
     }
 
@@ -153,8 +157,15 @@ impl<O: Operator> Segment for Named<O> {
         self.operator.on_end_of_data(out);
     }
 
-    fn snapshot(&mut self, into: &mut Vec<OperatorSnapshot>) {
-        let parts = self.operator.snapshot();
+    fn track_changes(&mut self) {
+        self.operator.track_changes();
+    }
+
+    fn snapshot(&mut self, extent: Extent, into: &mut Vec<OperatorSnapshot>) {
+        let parts = match extent {
+            Extent::Whole => self.operator.snapshot(),
+            Extent::Changes => self.operator.changes(),
+        };
         if parts.keyed.is_some() || parts.timers.is_some() || parts.operator.is_some() {
             into.push(OperatorSnapshot {
                 uid: self.uid.clone(),
@@ -165,10 +176,11 @@ impl<O: Operator> Segment for Named<O> {
         }
     }
 
-    fn restore(&mut self, states: &[OperatorState]) -> Result<(), RestoreError> {
-        match states.iter().find(|state| *state.uid == *self.uid) {
-            Some(state) => self.operator.restore(state),
-            None => Ok(()),
+    fn restore(&mut self, extent: Extent, states: &[OperatorState]) -> Result<(), RestoreError> {
+        match (states.iter().find(|state| *state.uid == *self.uid), extent) {
+            (Some(state), Extent::Whole) => self.operator.restore(state),
+            (Some(changes), Extent::Changes) => self.operator.apply(changes),
+            (None, _) => Ok(()),
         }
     }
 
@@ -243,14 +255,19 @@ impl<A: Segment, B: Segment<In = A::Out>> Segment for Chain<A, B> {
         self.second.on_end_of_data(out);
     }
 
-    fn snapshot(&mut self, into: &mut Vec<OperatorSnapshot>) {
-        self.first.snapshot(into);
-        self.second.snapshot(into);
+    fn track_changes(&mut self) {
+        self.first.track_changes();
+        self.second.track_changes();
     }
 
-    fn restore(&mut self, states: &[OperatorState]) -> Result<(), RestoreError> {
-        self.first.restore(states)?;
-        self.second.restore(states)
+    fn snapshot(&mut self, extent: Extent, into: &mut Vec<OperatorSnapshot>) {
+        self.first.snapshot(extent, into);
+        self.second.snapshot(extent, into);
+    }
+
+    fn restore(&mut self, extent: Extent, states: &[OperatorState]) -> Result<(), RestoreError> {
+        self.first.restore(extent, states)?;
+        self.second.restore(extent, states)
     }
 
     fn describe(&self, into: &mut Vec<(Arc<str>, OperatorTraits)>) {

@@ -84,7 +84,8 @@ impl<K: Key, S> KeyedContext<'_, K, S> {
         self.state
     }
 
-    /// The watermark that the operator has reached.
+    /// The watermark that the operator has reached. It is part of the state: after a restore it is
+    /// what it was at the cut, until inputs have brought a greater one (rule 31).
     pub fn watermark(&self) -> EventTime {
         self.watermark
     }
@@ -167,6 +168,14 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Keyed<P, S> {
             watermark: EventTime::MIN,
         }
     }
+
+    /// Inputs bring watermarks anew, behind the records that were in flight (rule 31).
+    fn restore_watermark(&mut self, state: &OperatorState) -> Result<(), RestoreError> {
+        if let Some(watermark) = &state.operator {
+            self.watermark = codec::decode(watermark).map_err(RestoreError::Watermark)?;
+        }
+        Ok(())
+    }
 }
 
 impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Operator for Keyed<P, S> {
@@ -200,11 +209,11 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Operator for Keyed<P,
     }
 
     fn on_watermark(&mut self, watermark: EventTime, out: &mut impl Emit<P::Out>) {
-        self.watermark = watermark;
+        self.watermark = self.watermark.max(watermark);
         while let Some((time, key)) = self.timers.pop_due(watermark) {
-            let Self { process, state, timers, .. } = self;
+            let Self { process, state, timers, watermark, .. } = self;
             state.update(&key, |key, state| {
-                let mut context = KeyedContext { key, state, timers, watermark };
+                let mut context = KeyedContext { key, state, timers, watermark: *watermark };
                 process.on_timer(time, &mut context, out);
             });
         }
@@ -214,7 +223,7 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Operator for Keyed<P,
         StateParts {
             keyed: Some(self.state.snapshot()),
             timers: Some(self.timers.snapshot()),
-            operator: None,
+            operator: Some(codec::encode(&self.watermark)),
         }
     }
 
@@ -225,7 +234,26 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Operator for Keyed<P,
         if let Some(groups) = &state.timers {
             self.timers.restore(groups)?;
         }
-        Ok(())
+        self.restore_watermark(state)
+    }
+
+    fn track_changes(&mut self) {
+        self.state.track_changes();
+        self.timers.track_changes();
+    }
+
+    fn changes(&mut self) -> StateParts {
+        StateParts {
+            keyed: Some(self.state.changes()),
+            timers: Some(self.timers.changes()),
+            operator: Some(codec::encode(&self.watermark)),
+        }
+    }
+
+    fn apply(&mut self, changes: &OperatorState) -> Result<(), RestoreError> {
+        self.state.apply(changes.keyed.as_deref().unwrap_or_default())?;
+        self.timers.apply(changes.timers.as_deref().unwrap_or_default())?;
+        self.restore_watermark(changes)
     }
 
     fn traits(&self) -> OperatorTraits {
@@ -307,5 +335,48 @@ where
 
     fn answers_each(&self) -> bool {
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Says how far event time is.
+    #[derive(Clone)]
+    struct Clock;
+
+    impl KeyedProcess for Clock {
+        type Key = u64;
+        type In = u64;
+        type State = ();
+        type Out = EventTime;
+
+        fn process(
+            &mut self,
+            _record: u64,
+            context: &mut KeyedContext<'_, u64, ()>,
+            out: &mut impl Emit<EventTime>,
+        ) {
+            out.emit(context.watermark());
+        }
+    }
+
+    #[test]
+    fn rule_031_a_record_in_flight_meets_the_watermark_of_the_cut_after_a_restore() {
+        let at = EventTime::from_millis;
+        let mut out = Vec::new();
+        let mut clock = Keyed::new(Clock, ByValue(|record: &u64| *record));
+        clock.on_watermark(at(7), &mut out);
+        let operator = clock.snapshot().operator;
+
+        let mut restored = Keyed::new(Clock, ByValue(|record: &u64| *record));
+        restored.restore(&OperatorState { operator, ..OperatorState::default() }).unwrap();
+        restored.process(1, &mut out);
+        restored.on_watermark(at(3), &mut out);
+        restored.process(1, &mut out);
+        restored.on_watermark(at(9), &mut out);
+        restored.process(1, &mut out);
+        assert_eq!(out, [at(7), at(7), at(9)]);
     }
 }

@@ -74,6 +74,23 @@ pub trait Operator: Clone + Send + 'static {
         Ok(())
     }
 
+    /// From now on [`Operator::changes`] is asked for.
+    fn track_changes(&mut self) {}
+
+    /// What has changed of the state since the last call. Unless an operator keeps account of that,
+    /// it is all of it.
+    fn changes(&mut self) -> StateParts {
+        self.snapshot()
+    }
+
+    /// Takes over changes on top of the state that they were made to.
+    ///
+    /// # Errors
+    /// If the bytes are not changes of this operator's state.
+    fn apply(&mut self, changes: &OperatorState) -> Result<(), RestoreError> {
+        self.restore(changes)
+    }
+
     /// What the operator does with state.
     fn traits(&self) -> OperatorTraits {
         OperatorTraits::default()

@@ -8,7 +8,7 @@ use crate::operator::chain::Segment;
 use crate::operator::{Cell, OperatorTraits};
 use crate::state::RestoreError;
 use crate::state::codec::DecodeError;
-use crate::state::snapshot::{OperatorSnapshot, OperatorState};
+use crate::state::snapshot::{Extent, OperatorSnapshot, OperatorState};
 use crate::time::EventTime;
 
 /// What a task runs between its gate and its outlet.
@@ -23,6 +23,10 @@ pub trait Stage: Send {
     fn on_end_of_data(&mut self) -> Batch;
     /// The snapshot of each operator that keeps state, in chain order.
     fn snapshot(&mut self) -> Vec<OperatorSnapshot>;
+    /// As [`crate::operator::Operator::track_changes`].
+    fn track_changes(&mut self);
+    /// What has changed of each operator's state since the last call.
+    fn changes(&mut self) -> Vec<OperatorSnapshot>;
     /// The records that arrive here, from their bytes.
     ///
     /// # Errors
@@ -33,6 +37,11 @@ pub trait Stage: Send {
     /// # Errors
     /// If an operator can not read its state.
     fn restore(&mut self, states: &[OperatorState]) -> Result<(), RestoreError>;
+    /// Applies changes to every operator.
+    ///
+    /// # Errors
+    /// If an operator can not read its changes.
+    fn apply(&mut self, changes: &[OperatorState]) -> Result<(), RestoreError>;
     /// Uid and traits of each operator.
     fn describe(&self) -> Vec<(Arc<str>, OperatorTraits)>;
     /// The cell of keyed state that a record of `batch` belongs to.
@@ -79,12 +88,26 @@ impl<S: Segment> Stage for Fused<S> {
 
     fn snapshot(&mut self) -> Vec<OperatorSnapshot> {
         let mut parts = Vec::new();
-        self.0.snapshot(&mut parts);
+        self.0.snapshot(Extent::Whole, &mut parts);
+        parts
+    }
+
+    fn track_changes(&mut self) {
+        self.0.track_changes();
+    }
+
+    fn changes(&mut self) -> Vec<OperatorSnapshot> {
+        let mut parts = Vec::new();
+        self.0.snapshot(Extent::Changes, &mut parts);
         parts
     }
 
     fn restore(&mut self, states: &[OperatorState]) -> Result<(), RestoreError> {
-        self.0.restore(states)
+        self.0.restore(Extent::Whole, states)
+    }
+
+    fn apply(&mut self, changes: &[OperatorState]) -> Result<(), RestoreError> {
+        self.0.restore(Extent::Changes, changes)
     }
 
     fn decode_input(&self, bytes: &[u8]) -> Result<Batch, DecodeError> {

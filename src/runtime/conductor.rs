@@ -19,12 +19,15 @@ use crate::runtime::options::{RunError, RunEvent, RunReport};
 use crate::runtime::slot::Counters;
 use crate::runtime::store::CheckpointStore;
 use crate::runtime::writer::{Asker, WriteOrder};
+use crate::state::store::StateStore;
 use crate::storage::{CheckpointMetadata, StoreRequest, StoreValue};
 use crate::time::Instant;
 
 pub(super) struct Conductor<'a> {
     pub(super) job: &'a Job,
     pub(super) store: Arc<dyn CheckpointStore>,
+    /// If keyed state lives outside.
+    pub(super) state_store: Option<Arc<dyn StateStore>>,
     pub(super) workers: Vec<WorkerAddress>,
     pub(super) writer: Sender<WriteOrder>,
     pub(super) counters: Arc<Counters>,
@@ -188,8 +191,10 @@ impl Conductor<'_> {
                 | Mechanism::AlignedTimeout => deploy::fresh(self.job)?,
             },
         };
+        let restored = restore.map(|metadata| metadata.checkpoint);
+        let state_at = self.state_store.as_deref().map(|store| (store, restored));
         let origin = Origin { store: self.store.as_ref(), checkpoint: restore };
-        deploy::load(self.job, attempt, starts, &origin, self.workers.len())
+        deploy::load(self.job, attempt, starts, &origin, self.workers.len(), state_at)
     }
 }
 

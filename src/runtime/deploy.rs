@@ -16,8 +16,12 @@ use crate::runtime::slot::{Hands, Slot};
 use crate::runtime::store::{CheckpointStore, StoreError};
 use crate::runtime::writer;
 use crate::state::codec::{self, Kind};
-use crate::state::snapshot::{SourceState, TaskState};
-use crate::storage::{CheckpointMetadata, StateHandle, StoreKey, StoreOutcome, StoreValue};
+use crate::state::snapshot::{Extent, SourceState, TaskState};
+use crate::state::store::{OpenedState, StateSaver, StateStore};
+use crate::storage::{
+    CheckpointMetadata, ProgressLog, StateHandle, StoreKey, StoreOutcome, StoreValue,
+};
+use crate::task::Task;
 
 /// Why a task could not be put together.
 pub(super) type Refusal = (TaskId, TaskError);
@@ -117,7 +121,8 @@ pub(super) fn progressed(
             let mut begun =
                 begun.map_err(|error| (*task, TaskError::Restore(error.to_string())))?;
             let snapshot = Box::new(begun.capture(CheckpointId::default()));
-            put(store, *key, &StoreValue::Progress(snapshot)).map_err(|error| (*task, error))?;
+            put(store, *key, &StoreValue::Progress(snapshot, Extent::Whole))
+                .map_err(|error| (*task, error))?;
         }
         store_first_positions(job, store, &states)?;
     } else {
@@ -125,7 +130,8 @@ pub(super) fn progressed(
     }
     let start = |(key, task): &(StoreKey, TaskId)| {
         let state = read(store, *key).and_then(|bytes| {
-            codec::open(Kind::State, &bytes).map_err(|error| damaged(store, *key, &error))
+            let log = ProgressLog::read(&bytes).map_err(|error| damaged(store, *key, &error))?;
+            job.last_write(*task, log).map_err(|error| damaged(store, *key, &error))
         });
         state.map(TaskStart::Restored).map_err(|error| (*task, error))
     };
@@ -168,6 +174,7 @@ pub(super) fn load(
     starts: Vec<TaskStart>,
     origin: &Origin<'_>,
     workers: usize,
+    state_at: Option<StateAt<'_>>,
 ) -> Result<Vec<Cargo>, Refusal> {
     let mut restored = in_flight(job, &starts, origin)?.into_iter();
     let mut cargo: Vec<Cargo> = std::iter::repeat_with(Cargo::default).take(workers).collect();
@@ -199,17 +206,30 @@ pub(super) fn load(
             let machine = job.task(task, attempt, start);
             machine.map_err(|error| damaged(origin.store, origin.of_task(job, task), &error))
         });
-        let machine = machine.map_err(|error| (task, error))?;
+        let mut machine = machine.map_err(|error| (task, error))?;
+        let saver = state_at.map(|at| open_state(at, &mut machine)).transpose();
+        let saver = saver.map_err(|error| (task, error))?;
         let (vertex, subtask) = graph.place_of(task);
         let parallelism = graph.vertices()[vertex.index()].parallelism;
         let place = SinkPlace { subtask, parallelism, attempt };
         let sink = job.sink(vertex).map(|(_, sink)| sink);
         let sink = sink.or(job.committer(vertex).map(|(_, sink)| sink));
         let sink = sink.map(|sink| (sink.clone_box(), place));
-        let hands = Hands::new(inlets, ports, job.source(vertex), sink);
+        let hands = Hands::new(inlets, ports, job.source(vertex), sink, saver);
         cargo[worker_of(task)].slots.push(Slot::new(machine, hands));
     }
     Ok(cargo)
+}
+
+/// The store of keyed state, and the checkpoint that the tasks are restored from.
+pub(super) type StateAt<'a> = (&'a dyn StateStore, Option<CheckpointId>);
+
+/// Has a task take over what its store of keyed state holds.
+fn open_state((store, at): StateAt<'_>, task: &mut Task) -> Result<Box<dyn StateSaver>, TaskError> {
+    let OpenedState { saver, operators } = store.open(task.id(), task.attempt(), at)?;
+    let restored = task.restore_saved(&operators);
+    restored.map_err(|error| TaskError::Restore(format!("the store of the state: {error}")))?;
+    Ok(saver)
 }
 
 /// What each channel begins with: the records that were in flight, if tasks are restored.

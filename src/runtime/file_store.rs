@@ -12,7 +12,7 @@
 //! durable.
 
 use std::fs::{self, File, TryLockError};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::durable::{self, ReplaceError};
@@ -79,6 +79,16 @@ impl CheckpointStore for FileStore {
             ReplaceError::Before(error) => PutError::Failed(failed(&path, &error).0),
             ReplaceError::Unknown(error) => PutError::Unknown(failed(&path, &error).0),
         })
+    }
+
+    fn append(&self, key: StoreKey, bytes: &[u8]) -> Result<(), PutError> {
+        let path = self.path_of(key);
+        let append = || {
+            let mut file = File::options().append(true).open(&path)?;
+            file.write_all(bytes)?;
+            file.sync_data()
+        };
+        append().map_err(|error| PutError::Unknown(failed(&path, &error).0))
     }
 
     fn get(&self, key: StoreKey) -> Result<Option<Vec<u8>>, StoreError> {
@@ -215,6 +225,19 @@ mod tests {
         assert_eq!(store.list(), Ok(vec![reservation, progress]));
         store.remove(reservation).unwrap();
         assert_eq!(store.list(), Ok(vec![progress]));
+    }
+
+    #[test]
+    fn what_is_appended_comes_behind_what_is_there_and_a_put_replaces_it_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = FileStore::open(folder.path()).unwrap();
+        let key = StoreKey::Progress { vertex: VertexId::new(0), subtask: SubtaskIndex::new(0) };
+        assert!(store.append(key, b"lost").is_err(), "there is nothing to be behind");
+        store.put(key, b"one").unwrap();
+        store.append(key, b" two").unwrap();
+        assert_eq!(store.get(key), Ok(Some(b"one two".to_vec())));
+        store.put(key, b"three").unwrap();
+        assert_eq!(store.get(key), Ok(Some(b"three".to_vec())));
     }
 
     #[test]

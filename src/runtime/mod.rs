@@ -60,9 +60,10 @@ pub use self::store::{CheckpointStore, MemoryStore, PutError, StoreError};
 /// If a worker dies of a bug of the engine's own.
 pub fn run(job: &Job, options: RunOptions) -> Result<RunReport, RunError> {
     let home = job.config().state;
-    if home.is_external() {
+    let state_store = options.state_store.filter(|_| home.is_external());
+    if home.is_external() && state_store.is_none() {
         return Err(RunError::Input(format!(
-            "state that is {home} can only be simulated: this runtime keeps state on the heap"
+            "state that is {home} needs a store to live in: set RunOptions::state_store"
         )));
     }
     let started = std::time::Instant::now();
@@ -95,6 +96,7 @@ pub fn run(job: &Job, options: RunOptions) -> Result<RunReport, RunError> {
     let conductor = Conductor {
         job,
         store: options.store,
+        state_store,
         workers: crew.workers.clone(),
         writer,
         counters,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::coordinator::{CoordinatorNote, JobError};
 use crate::runtime::store::{CheckpointStore, MemoryStore, StoreError};
+use crate::state::store::StateStore;
 
 /// How to run a job.
 pub struct RunOptions {
@@ -14,6 +15,8 @@ pub struct RunOptions {
     pub workers: usize,
     /// Where checkpoints and reservations go.
     pub store: Arc<dyn CheckpointStore>,
+    /// Where keyed state goes that lives outside of the tasks; needed if any does.
+    pub state_store: Option<Arc<dyn StateStore>>,
     /// Where to begin.
     pub resume: Resume,
     /// How many records all sources together may read in a second.
@@ -30,6 +33,7 @@ impl RunOptions {
         Self {
             workers: std::thread::available_parallelism().map_or(1, usize::from),
             store: Arc::new(store),
+            state_store: None,
             resume: Resume::Latest,
             records_per_second: None,
             observer: Box::new(|_| {}),

@@ -20,8 +20,9 @@ use crate::runtime::mail::{ToCoordinator, ToWorker, WorkerAddress};
 use crate::runtime::throttle::Throttle;
 use crate::runtime::worker::Roster;
 use crate::runtime::writer::{Asker, WriteOrder};
+use crate::state::store::{SavedState, StateSaver};
 use crate::storage::StoreRequest;
-use crate::task::{Phase, SavedState, Task};
+use crate::task::{Phase, Task};
 use crate::time;
 
 /// What the tasks of a worker share with the rest of the run.
@@ -83,6 +84,8 @@ pub(super) struct Hands {
     pub(super) ports: Vec<Port>,
     pub(super) source: Option<Box<dyn ErasedSource>>,
     pub(super) sink: Option<(Box<dyn ErasedSink>, SinkPlace)>,
+    /// If keyed state lives outside.
+    saver: Option<Box<dyn StateSaver>>,
     /// Some port has elements waiting.
     is_congested: bool,
     read: Option<ReadRequest>,
@@ -279,12 +282,14 @@ impl Hands {
         ports: Vec<Port>,
         source: Option<Box<dyn ErasedSource>>,
         sink: Option<(Box<dyn ErasedSink>, SinkPlace)>,
+        saver: Option<Box<dyn StateSaver>>,
     ) -> Self {
         Self {
             inlets,
             ports,
             source,
             sink,
+            saver,
             is_congested: false,
             read: None,
             read_at: None,
@@ -428,8 +433,14 @@ impl TaskDriver for Driver<'_, '_> {
         }
     }
 
-    fn save(&mut self, _state: SavedState) {
-        unreachable!("a job whose state lives outside is refused when it is to be run")
+    fn save(&mut self, state: SavedState) {
+        if self.hands.failure.is_some() {
+            return;
+        }
+        let saver = self.hands.saver.as_mut().expect("only state outside is saved");
+        if let Err(error) = saver.save(&state) {
+            self.hands.failure = Some(error.into());
+        }
     }
 
     fn read(&mut self, request: ReadRequest) {

@@ -16,6 +16,13 @@ pub trait CheckpointStore: Send + Sync {
     /// If that failed, or if nobody knows whether it did.
     fn put(&self, key: StoreKey, bytes: &[u8]) -> Result<(), PutError>;
 
+    /// Puts `bytes` behind what lies under `key`, durably. A crash may leave the first part of
+    /// them.
+    ///
+    /// # Errors
+    /// As [`CheckpointStore::put`]; a first part of them may be there.
+    fn append(&self, key: StoreKey, bytes: &[u8]) -> Result<(), PutError>;
+
     /// What lies under `key`, if anything does.
     ///
     /// # Errors
@@ -90,6 +97,11 @@ impl fmt::Debug for MemoryStore {
 impl CheckpointStore for MemoryStore {
     fn put(&self, key: StoreKey, bytes: &[u8]) -> Result<(), PutError> {
         self.values().insert(key, bytes.to_vec());
+        Ok(())
+    }
+
+    fn append(&self, key: StoreKey, bytes: &[u8]) -> Result<(), PutError> {
+        self.values().entry(key).or_default().extend_from_slice(bytes);
         Ok(())
     }
 

@@ -9,6 +9,7 @@ use crate::message::TaskError;
 use crate::runtime::guard;
 use crate::runtime::mail::{ToCoordinator, ToWorker, WorkerAddress};
 use crate::runtime::store::{CheckpointStore, PutError};
+use crate::state::snapshot::Extent;
 use crate::storage::{StateHandle, StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue};
 
 /// A request and who hears of it.
@@ -56,7 +57,15 @@ pub(super) fn put(store: &dyn CheckpointStore, key: StoreKey, value: &StoreValue
     let outcome = guard::catch(|| {
         let bytes = value.encode();
         let handle = StateHandle::of(key, &bytes);
-        Ok(match store.put(key, &bytes) {
+        let written = match value {
+            StoreValue::Progress(_, Extent::Changes) => store.append(key, &bytes),
+            StoreValue::Progress(_, Extent::Whole)
+            | StoreValue::State(_)
+            | StoreValue::Metadata(_)
+            | StoreValue::Reservation(_)
+            | StoreValue::Attempt(_) => store.put(key, &bytes),
+        };
+        Ok(match written {
             Ok(()) => StoreOutcome::Stored(handle),
             Err(PutError::Failed(text)) => StoreOutcome::Failed(text),
             Err(PutError::Unknown(text)) => StoreOutcome::Unknown(text),

@@ -4,6 +4,8 @@
 //! Invariant: equal values give equal bytes, on every machine and in every build of one format
 //! version.
 
+use crate::id::CheckpointId;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -18,6 +20,8 @@ pub enum Kind {
     Reservation,
     /// An attempt.
     Attempt,
+    /// A task's part, as changes to an earlier one.
+    Changes,
 }
 
 /// Why bytes are not the value that was asked for.
@@ -54,6 +58,14 @@ pub enum DecodeError {
     /// The checksum does not fit the bytes.
     #[error("the checksum does not match: the file is corrupt")]
     Checksum,
+    /// A write is missing before this one.
+    #[error("write {found} follows write {last}: one is missing")]
+    Gap {
+        /// The write before.
+        last: CheckpointId,
+        /// The write.
+        found: CheckpointId,
+    },
     /// The bytes are whole but are not such a value.
     #[error("not the expected value: {0}")]
     Value(String),
@@ -146,8 +158,7 @@ pub fn open<T: DeserializeOwned>(kind: Kind, bytes: &[u8]) -> Result<T, DecodeEr
     if number(4) != FORMAT_VERSION {
         return Err(DecodeError::Version { found: number(4) });
     }
-    let length = envelope[8..16].iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
-    let wanted = length.saturating_add(ENVELOPE_BYTES as u64);
+    let wanted = sealed_bytes(envelope);
     if found < wanted {
         return Err(DecodeError::Truncated { wanted, found });
     }
@@ -163,6 +174,20 @@ pub fn open<T: DeserializeOwned>(kind: Kind, bytes: &[u8]) -> Result<T, DecodeEr
     decode(body)
 }
 
+/// The envelope that `bytes` begin with, and what lies behind it. If there is none, or not as a
+/// whole, all is the first: [`open`] says what is wrong with it.
+pub fn split_first(bytes: &[u8]) -> (&[u8], &[u8]) {
+    let envelope = bytes.get(..ENVELOPE_BYTES).filter(|envelope| envelope[..4] == MAGIC);
+    let length = envelope.and_then(|envelope| usize::try_from(sealed_bytes(envelope)).ok());
+    length.and_then(|length| bytes.split_at_checked(length)).unwrap_or((bytes, &[]))
+}
+
+/// How long an envelope says that it is.
+fn sealed_bytes(envelope: &[u8]) -> u64 {
+    let length = envelope[8..16].iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+    length.saturating_add(ENVELOPE_BYTES as u64)
+}
+
 impl Kind {
     const fn number(self) -> u16 {
         match self {
@@ -170,6 +195,7 @@ impl Kind {
             Self::Metadata => 2,
             Self::Reservation => 3,
             Self::Attempt => 4,
+            Self::Changes => 5,
         }
     }
 }

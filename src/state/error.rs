@@ -14,6 +14,9 @@ pub enum RestoreError {
         /// What is wrong with its bytes.
         error: DecodeError,
     },
+    /// How far event time was is not a time.
+    #[error("the watermark of an operator: {0}")]
+    Watermark(DecodeError),
     /// The rows of a write-ahead sink are not of the type that the job declares.
     #[error("rows that wait to be sent: {0}")]
     Rows(DecodeError),

@@ -1,5 +1,6 @@
 //! The bytes of one key group: how many entries, then the entries.
 
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
 
 use serde::Serialize;
@@ -7,7 +8,8 @@ use serde::de::DeserializeOwned;
 
 use crate::state::codec::{self, DecodeError};
 use crate::state::error::RestoreError;
-use crate::state::key_group::{KeyGroup, KeyGroupRange};
+use crate::state::hash::KeyHash;
+use crate::state::key_group::{Key, KeyGroup, KeyGroupCount, KeyGroupRange};
 
 /// The bytes of the entries of one group.
 pub(crate) fn encode_group<E: Serialize>(entries: &[E]) -> Vec<u8> {
@@ -16,6 +18,19 @@ pub(crate) fn encode_group<E: Serialize>(entries: &[E]) -> Vec<u8> {
         codec::encode_into(entry, &mut bytes);
     }
     bytes
+}
+
+/// The bytes of `entries` by the group of their keys, each group's in the order of `entries`.
+pub(crate) fn encode_by_group<E: Serialize, K: Key>(
+    max: KeyGroupCount,
+    entries: &[E],
+    key_of: impl Fn(&E) -> &K,
+) -> Vec<(KeyGroup, Vec<u8>)> {
+    let mut groups: BTreeMap<KeyGroup, Vec<&E>> = BTreeMap::new();
+    for entry in entries {
+        groups.entry(max.group_of(KeyHash::of(key_of(entry)))).or_default().push(entry);
+    }
+    groups.into_iter().map(|(group, entries)| (group, encode_group(&entries))).collect()
 }
 
 /// The entries in the bytes of one group. The caller stops at the first error.

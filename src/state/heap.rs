@@ -8,12 +8,13 @@
 //! Invariant: every key belongs to the range. It is checked where a snapshot is encoded and
 //! restored, and at every update if debug assertions are on.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
 use crate::element::Record;
 use crate::state::error::RestoreError;
-use crate::state::group_codec::{GroupEntries, check_owner, encode_group};
+use crate::state::group_codec::{GroupEntries, check_owner, encode_by_group, encode_group};
 use crate::state::hash::KeyHash;
 use crate::state::key_group::{Key, KeyGroup, KeyGroupCount, KeyGroupRange};
 use crate::state::piece::Piece;
@@ -27,6 +28,8 @@ pub struct KeyedState<K, S> {
     max: KeyGroupCount,
     /// None before the first entry, later [`KeyedState::piece_count`].
     pieces: Vec<Piece<Table<K, S>>>,
+    /// The keys that were updated since [`KeyedState::changes`], if that is wanted.
+    changed: Option<BTreeSet<K>>,
 }
 
 impl<K: Key, S: Record> KeyedState<K, S> {
@@ -36,7 +39,7 @@ impl<K: Key, S: Record> KeyedState<K, S> {
     /// If the range has groups that do not exist.
     pub fn new(range: KeyGroupRange, max: KeyGroupCount) -> Self {
         range.assert_within(max);
-        Self { range, max, pieces: Vec::new() }
+        Self { range, max, pieces: Vec::new(), changed: None }
     }
 
     /// Lets `change` see and set the state of `key`; the entry vanishes if it is left `None`.
@@ -68,8 +71,44 @@ impl<K: Key, S: Record> KeyedState<K, S> {
         if self.pieces.is_empty() {
             self.lay_out();
         }
+        if let Some(changed) = &mut self.changed {
+            changed.insert(key.clone());
+        }
         let index = self.index_of(hash);
         self.pieces[index].get_mut().update(hash, key, change)
+    }
+
+    /// From now on it is noted which keys are updated.
+    pub fn track_changes(&mut self) {
+        self.changed = Some(BTreeSet::new());
+    }
+
+    /// The keys that were updated since the last call, each with its value, if it has one. Copies
+    /// these and no other entry. Nothing if changes are not tracked.
+    pub fn changes(&mut self) -> Arc<dyn Share> {
+        let changed = self.changed.as_mut().map(std::mem::take).unwrap_or_default();
+        let with_value = |key: K| {
+            let value = self.get(&key).cloned();
+            (key, value)
+        };
+        let max = self.max;
+        Arc::new(ChangeShare { max, changes: changed.into_iter().map(with_value).collect() })
+    }
+
+    /// Applies what [`KeyedState::changes`] gave of the same range.
+    ///
+    /// # Errors
+    /// If the bytes are not such changes, or they are not of this subtask's keys.
+    pub fn apply(&mut self, groups: &[(KeyGroup, Vec<u8>)]) -> Result<(), RestoreError> {
+        for (group, bytes) in groups {
+            for change in GroupEntries::<(K, Option<S>)>::new(self.range, *group, bytes)? {
+                let (key, value) = change?;
+                let hash = KeyHash::of(&key);
+                check_owner(*group, self.max.group_of(hash))?;
+                self.update_hashed(hash, &key, |_, slot| *slot = value);
+            }
+        }
+        Ok(())
     }
 
     /// The state of `key`.
@@ -140,7 +179,7 @@ impl<K: Key, S: Record> KeyedState<K, S> {
         for group in entries {
             restored.restore_group(group)?;
         }
-        *self = restored;
+        self.pieces = restored.pieces;
         Ok(())
     }
 
@@ -215,6 +254,17 @@ impl<K: Key, S: Record> Share for StateShare<K, S> {
     }
 }
 
+struct ChangeShare<K, S> {
+    max: KeyGroupCount,
+    changes: Vec<(K, Option<S>)>,
+}
+
+impl<K: Key, S: Record> Share for ChangeShare<K, S> {
+    fn encode_groups(&self) -> Vec<(KeyGroup, Vec<u8>)> {
+        encode_by_group(self.max, &self.changes, |(key, _)| key)
+    }
+}
+
 /// Small enough that copying one piece does not hold the records up; more would only cost memory.
 const PIECES_MAX: usize = 256;
 
@@ -229,6 +279,29 @@ mod tests {
         let mut state = KeyedState::new(KeyGroupRange::all(MAX), MAX);
         keys.into_iter().for_each(|key| state.update(&key, |_, slot| *slot = Some(key * 10)));
         state
+    }
+
+    #[test]
+    fn changes_on_top_of_an_earlier_snapshot_give_a_later_one() {
+        let mut state = counts(0..100);
+        state.track_changes();
+        let base = state.snapshot().encode_groups();
+        state.update(&7, |_, slot| *slot = None);
+        state.update(&8, |_, slot| *slot = Some(1));
+        let first = state.changes().encode_groups();
+        state.update(&8, |_, slot| *slot = Some(2));
+        state.update(&200, |_, slot| *slot = Some(3));
+        let second = state.changes().encode_groups();
+        assert_eq!(state.changes().encode_groups(), [], "each change is told of once");
+
+        let mut restored = counts([]);
+        restored.restore(&base).unwrap();
+        restored.apply(&first).unwrap();
+        assert_eq!((restored.get(&7), restored.get(&8)), (None, Some(&1)));
+        restored.apply(&second).unwrap();
+        assert_eq!(restored.snapshot().encode_groups(), state.snapshot().encode_groups());
+        let bytes: usize = second.iter().map(|(_, bytes)| bytes.len()).sum();
+        assert!(bytes < 20, "two of a hundred entries are {bytes} bytes");
     }
 
     #[test]

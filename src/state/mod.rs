@@ -8,6 +8,7 @@ pub mod heap;
 pub mod key_group;
 mod piece;
 pub mod snapshot;
+pub mod store;
 pub mod table;
 pub mod timers;
 

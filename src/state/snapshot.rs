@@ -20,6 +20,16 @@ pub trait Share: Send + Sync {
     fn encode_groups(&self) -> Vec<(KeyGroup, Vec<u8>)>;
 }
 
+/// How much of its operators' state a snapshot holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// All of it.
+    Whole,
+    /// What has changed since the last one: entries of keyed state with their value, if they still
+    /// have one, and timers with whether they are still there. All else is whole.
+    Changes,
+}
+
 /// One operator's part of a snapshot, found again by the operator's uid.
 #[derive(Clone)]
 pub struct OperatorSnapshot {

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::state::error::RestoreError;
-use crate::state::group_codec::{GroupEntries, check_owner, encode_group};
+use crate::state::group_codec::{GroupEntries, check_owner, encode_by_group, encode_group};
 use crate::state::hash::KeyHash;
 use crate::state::key_group::{Key, KeyGroup, KeyGroupCount, KeyGroupRange};
 use crate::state::piece::Piece;
@@ -19,6 +19,8 @@ pub struct Timers<K> {
     range: KeyGroupRange,
     max: KeyGroupCount,
     set: Piece<BTreeSet<(EventTime, K)>>,
+    /// Those that came or went since [`Timers::changes`], if that is wanted.
+    changed: Option<BTreeSet<(EventTime, K)>>,
 }
 
 impl<K: Key> Timers<K> {
@@ -28,17 +30,19 @@ impl<K: Key> Timers<K> {
     /// If the range has groups that do not exist.
     pub fn new(range: KeyGroupRange, max: KeyGroupCount) -> Self {
         range.assert_within(max);
-        Self { range, max, set: Piece::default() }
+        Self { range, max, set: Piece::default(), changed: None }
     }
 
     /// Asks for `key` to be woken at `time`; whether that had not been asked for yet. A time that
     /// has passed is due at once.
     pub fn register(&mut self, time: EventTime, key: K) -> bool {
+        self.note(time, &key);
         self.set.get_mut().insert((time, key))
     }
 
     /// Takes the request back; whether there was one.
     pub fn delete(&mut self, time: EventTime, key: &K) -> bool {
+        self.note(time, key);
         self.set.get_mut().remove(&(time, key.clone()))
     }
 
@@ -48,7 +52,53 @@ impl<K: Key> Timers<K> {
         if *time > watermark {
             return None;
         }
-        self.set.get_mut().pop_first()
+        let due = self.set.get_mut().pop_first();
+        if let Some((time, key)) = &due {
+            self.note(*time, key);
+        }
+        due
+    }
+
+    fn note(&mut self, time: EventTime, key: &K) {
+        if let Some(changed) = &mut self.changed {
+            changed.insert((time, key.clone()));
+        }
+    }
+
+    /// From now on it is noted which timers come and go.
+    pub fn track_changes(&mut self) {
+        self.changed = Some(BTreeSet::new());
+    }
+
+    /// The timers that came or went since the last call, each with whether it is there. Nothing if
+    /// changes are not tracked.
+    pub fn changes(&mut self) -> Arc<dyn Share> {
+        let changed = self.changed.as_mut().map(std::mem::take).unwrap_or_default();
+        let with_presence = |timer| {
+            let is_there = self.set.get().contains(&timer);
+            (timer, is_there)
+        };
+        let max = self.max;
+        Arc::new(TimerChanges { max, changes: changed.into_iter().map(with_presence).collect() })
+    }
+
+    /// Applies what [`Timers::changes`] gave of the same range.
+    ///
+    /// # Errors
+    /// If the bytes are not such changes, or not of this subtask's timers.
+    pub fn apply(&mut self, groups: &[(KeyGroup, Vec<u8>)]) -> Result<(), RestoreError> {
+        for (group, bytes) in groups {
+            for change in GroupEntries::<((EventTime, K), bool)>::new(self.range, *group, bytes)? {
+                let ((time, key), is_there) = change?;
+                check_owner(*group, self.max.group_of(KeyHash::of(&key)))?;
+                if is_there {
+                    self.register(time, key);
+                } else {
+                    self.delete(time, &key);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// How many timers there are.
@@ -109,6 +159,17 @@ impl<K: Key> Share for TimerShare<K> {
     }
 }
 
+struct TimerChanges<K> {
+    max: KeyGroupCount,
+    changes: Vec<((EventTime, K), bool)>,
+}
+
+impl<K: Key> Share for TimerChanges<K> {
+    fn encode_groups(&self) -> Vec<(KeyGroup, Vec<u8>)> {
+        encode_by_group(self.max, &self.changes, |((_, key), _)| key)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,6 +199,23 @@ mod tests {
             assert_eq!(timers.pop_due(at(5)), Some((at(5), 1)));
             assert_eq!(timers.pop_due(EventTime::MAX), None);
         }
+    }
+
+    #[test]
+    fn changes_on_top_of_earlier_timers_give_the_later_ones() {
+        let mut timers = Timers::new(KeyGroupRange::all(MAX), MAX);
+        (0..9).for_each(|key| assert!(timers.register(at(5), key)));
+        timers.track_changes();
+        let base = timers.snapshot().encode_groups();
+        assert_eq!(timers.pop_due(at(5)), Some((at(5), 0_u64)));
+        assert!(timers.delete(at(5), &1) && timers.register(at(7), 0) && timers.register(at(8), 2));
+        assert!(timers.delete(at(8), &2));
+        let changes = timers.changes().encode_groups();
+        assert_eq!(timers.changes().encode_groups(), [], "each change is told of once");
+        let mut restored = Timers::<u64>::new(KeyGroupRange::all(MAX), MAX);
+        restored.restore(&base).unwrap();
+        restored.apply(&changes).unwrap();
+        assert_eq!(restored.snapshot().encode_groups(), timers.snapshot().encode_groups());
     }
 
     #[test]

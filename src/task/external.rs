@@ -9,18 +9,9 @@
 //! as they were meant.
 
 use super::{Task, TaskOutput};
-use crate::id::CheckpointId;
 use crate::state::RestoreError;
-use crate::state::snapshot::{OperatorSnapshot, OperatorState};
-
-/// All keyed state of a task that lives outside.
-#[derive(Clone, Debug)]
-pub struct SavedState {
-    /// The newest checkpoint that the task had cut or given up: the state is not part of it.
-    pub follows: Option<CheckpointId>,
-    /// What its operators hold.
-    pub operators: Vec<OperatorSnapshot>,
-}
+use crate::state::snapshot::OperatorState;
+use crate::state::store::SavedState;
 
 impl Task {
     /// Takes over what the store of keyed state holds of the task. To be called before anything
@@ -39,8 +30,9 @@ impl Task {
         }
         let operators = self.stage.snapshot();
         if !operators.is_empty() {
-            let follows = self.latest;
-            self.outputs.push_back(TaskOutput::Save(SavedState { follows, operators }));
+            let (follows, completed) = (self.latest, self.completed);
+            let saved = SavedState { follows, completed, operators };
+            self.outputs.push_back(TaskOutput::Save(saved));
         }
     }
 }

@@ -37,13 +37,13 @@ use crate::operator::queue::Acknowledgement;
 use crate::operator::sink::{AfterCommit, SinkMachine, SinkReply, SinkRequest};
 use crate::operator::source::{ReadRequest, SourceMachine, SourceStep};
 use crate::operator::stage::Stage;
-use crate::state::snapshot::TaskSnapshot;
+use crate::state::snapshot::{Extent, TaskSnapshot};
+use crate::state::store::SavedState;
 use crate::storage::{StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue};
 use crate::task::capture::{Capture, Snapshotting};
 use crate::time::{self, EventTime, Instant};
 
 use acks::Acks;
-pub use external::SavedState;
 pub(crate) use gate::Gate;
 pub(crate) use outlet::Outlet;
 pub(crate) use parts::TaskParts;
@@ -73,6 +73,8 @@ pub struct Task {
     /// The highest checkpoint that was started or aborted here: older ones are out of order (rule
     /// 9).
     latest: Option<CheckpointId>,
+    /// The newest checkpoint that is known to be complete.
+    completed: Option<CheckpointId>,
     /// Aborted by the coordinator before the barrier came (rule 8); bounded.
     aborted: BTreeSet<CheckpointId>,
     /// Snapshots whose parts are not all confirmed.
@@ -152,7 +154,7 @@ impl Task {
             acknowledge_timeout,
             inputs,
             source,
-            stage,
+            mut stage,
             mut sink,
             outlet,
             ..
@@ -168,6 +170,9 @@ impl Task {
             | Mechanism::AlignedTimeout
             | Mechanism::Transactional => None,
         };
+        if parts.progress.is_some() {
+            stage.track_changes();
+        }
         let recovery = sink.as_mut().and_then(SinkMachine::recover);
         let mut task = Self {
             subtask,
@@ -185,6 +190,7 @@ impl Task {
             acks,
             progress: parts.progress,
             latest: None,
+            completed: None,
             aborted: BTreeSet::new(),
             snapshots: BTreeMap::new(),
             triggered: BTreeMap::new(),
@@ -270,13 +276,21 @@ impl Task {
 
     /// The task's state as a snapshot at this moment would hold it.
     pub fn capture(&mut self, checkpoint: CheckpointId) -> TaskSnapshot {
+        self.capture_of(checkpoint, Extent::Whole)
+    }
+
+    fn capture_of(&mut self, checkpoint: CheckpointId, extent: Extent) -> TaskSnapshot {
         let (in_flight, numbers) = self.channels();
         let leaves_out = self.is_external || self.blank.is_some();
         TaskSnapshot {
             checkpoint,
             task: self.subtask.task,
             finished: self.phase == Phase::AwaitingFinalCheckpoint || self.has_written_end(),
-            operators: if leaves_out { Vec::new() } else { self.stage.snapshot() },
+            operators: match extent {
+                Extent::Whole if leaves_out => Vec::new(),
+                Extent::Whole => self.stage.snapshot(),
+                Extent::Changes => self.stage.changes(),
+            },
             source: self.source.as_ref().map(SourceMachine::state),
             transactions: self
                 .sink
@@ -437,7 +451,9 @@ impl Task {
                 StoreKey::Reservation { .. },
                 StoreOutcome::Failed(error) | StoreOutcome::Unknown(error),
             ) => self.fail(TaskError::External(format!("positions were not stored: {error}"))),
-            (StoreKey::Progress { .. }, StoreOutcome::Stored(_)) => self.handle_progress_stored(),
+            (StoreKey::Progress { .. }, StoreOutcome::Stored(handle)) => {
+                self.handle_progress_stored(handle.bytes);
+            }
             (
                 StoreKey::Progress { .. },
                 StoreOutcome::Failed(error) | StoreOutcome::Unknown(error),
@@ -689,6 +705,7 @@ impl Task {
     }
 
     fn handle_completed(&mut self, checkpoint: CheckpointId) {
+        self.completed = self.completed.max(Some(checkpoint));
         self.snapshots.retain(|id, _| *id > checkpoint);
         if let Some(source) = &mut self.source {
             source.complete(checkpoint);

@@ -11,6 +11,9 @@
 //! has taken in, and what is sent again after a failure is dropped there. All that comes while a
 //! write is under way becomes part of the next one.
 //!
+//! A write holds the changes of the operators' state since the one before, and now and then, when
+//! those have become larger than the state, all of it.
+//!
 //! Invariants: nothing is sent that is not durable here; nothing is forgotten here that is not
 //! durable at the receiver.
 
@@ -21,7 +24,7 @@ use crate::element::{Batch, Element};
 use crate::id::{ChannelIndex, CheckpointId, OutletIndex, TaskId};
 use crate::message::{TaskError, ToPeer};
 use crate::operator::sink::SinkMachine;
-use crate::state::snapshot::{ChannelNumbers, InFlight, TaskSnapshot};
+use crate::state::snapshot::{ChannelNumbers, Extent, InFlight, TaskSnapshot};
 use crate::storage::{StoreKey, StoreRequest, StoreValue};
 
 /// See the [module](self).
@@ -45,6 +48,7 @@ pub(crate) struct Progress {
     has_ended: bool,
     /// The last write that was begun, numbered as checkpoints are.
     last: CheckpointId,
+    log: LogLength,
     write: Option<Write>,
 }
 
@@ -67,9 +71,39 @@ struct Output {
     unacknowledged: VecDeque<Batch>,
 }
 
+/// How long what the task has written is, in bytes.
+#[derive(Clone)]
+struct LogLength {
+    /// Of the last write of all state; none before the first one of this attempt, which does not
+    /// go on with the log of another.
+    base: Option<u64>,
+    /// Of the writes of changes since then.
+    changes: u64,
+    /// All state is not written before there are so many of them.
+    changes_min: u64,
+}
+
+impl LogLength {
+    /// What the next write holds.
+    fn extent(&self) -> Extent {
+        match self.base {
+            Some(base) if self.changes <= base.max(self.changes_min) => Extent::Changes,
+            Some(_) | None => Extent::Whole,
+        }
+    }
+
+    fn note(&mut self, extent: Extent, bytes: u64) {
+        match extent {
+            Extent::Whole => (self.base, self.changes) = (Some(bytes), 0),
+            Extent::Changes => self.changes += bytes,
+        }
+    }
+}
+
 /// A write that is under way.
 #[derive(Clone)]
 struct Write {
+    extent: Extent,
     /// So much of what is held is part of it.
     covered: usize,
     /// What was taken in, by input.
@@ -86,6 +120,7 @@ impl Progress {
         senders: Vec<(TaskId, OutletIndex)>,
         outputs: usize,
         records_max: usize,
+        changes_min: u64,
     ) -> Self {
         let input = |(sender, outlet)| Input { sender, outlet, next: 0, told: 0 };
         Self {
@@ -99,6 +134,7 @@ impl Progress {
             has_changed: false,
             has_ended: false,
             last: CheckpointId::default(),
+            log: LogLength { base: None, changes: 0, changes_min },
             write: None,
         }
     }
@@ -355,7 +391,7 @@ impl Task {
         progress.has_changed = false;
         progress.open_records = 0;
         progress.last = progress.last.next();
-        let number = progress.last;
+        let (number, extent) = (progress.last, progress.log.extent());
         let covered = progress.held.len();
         let prepare = match self.pre_commit(number) {
             Ok(prepare) => prepare,
@@ -365,11 +401,15 @@ impl Task {
         if let Some(source) = &mut self.source {
             source.cut(number);
         }
-        let snapshot = self.capture(number);
+        let mut snapshot = self.capture_of(number, Extent::Changes);
+        if extent == Extent::Whole {
+            snapshot.operators = self.stage.snapshot();
+        }
         let inputs = snapshot.numbers.as_ref().map(|numbers| numbers.inputs.clone());
         let progress = self.progress.as_mut().expect("it was there above");
         let awaits_sink = prepare.is_some() || is_preparing;
         progress.write = Some(Write {
+            extent,
             covered,
             inputs: inputs.unwrap_or_default(),
             finished: snapshot.finished,
@@ -385,10 +425,11 @@ impl Task {
     /// The sink is ready for the write that awaits it: what was written is flushed or prepared.
     pub(super) fn store_progress(&mut self) {
         let write = self.progress.as_mut().and_then(|progress| progress.write.as_mut());
-        let Some(snapshot) = write.and_then(|write| write.snapshot.take()) else { return };
+        let Some(write) = write else { return };
+        let (extent, Some(snapshot)) = (write.extent, write.snapshot.take()) else { return };
         self.outputs.push_back(TaskOutput::Store(StoreRequest::Put {
             key: self.progress_key(),
-            value: StoreValue::Progress(snapshot),
+            value: StoreValue::Progress(snapshot, extent),
         }));
     }
 
@@ -405,10 +446,13 @@ impl Task {
     }
 
     /// The write is durable, and with it all that it covers.
-    pub(super) fn handle_progress_stored(&mut self) {
+    pub(super) fn handle_progress_stored(&mut self, bytes: u64) {
         let Some(progress) = &mut self.progress else { return };
         let (number, finished) =
             (progress.last, progress.write.as_ref().is_some_and(|write| write.finished));
+        if let Some(write) = &progress.write {
+            progress.log.note(write.extent, bytes);
+        }
         let sent = progress.end_write();
         self.outputs.extend(sent);
         self.handle_completed(number);
@@ -432,6 +476,28 @@ impl Task {
     pub(super) fn forget_taken_in(&mut self, outlet: OutletIndex, next: u64) {
         if let Some(progress) = &mut self.progress {
             progress.outputs[outlet.index()].forget_before(next);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_state_is_written_first_and_when_its_changes_have_outgrown_it() {
+        let mut log = LogLength { base: None, changes: 0, changes_min: 50 };
+        assert_eq!(log.extent(), Extent::Whole, "an attempt begins a log of its own");
+        for (written, next) in [
+            ((Extent::Whole, 100), Extent::Changes),
+            ((Extent::Changes, 100), Extent::Changes),
+            ((Extent::Changes, 1), Extent::Whole),
+            ((Extent::Whole, 10), Extent::Changes),
+            ((Extent::Changes, 50), Extent::Changes),
+            ((Extent::Changes, 1), Extent::Whole),
+        ] {
+            log.note(written.0, written.1);
+            assert_eq!(log.extent(), next, "after {written:?}");
         }
     }
 }

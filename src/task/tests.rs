@@ -459,7 +459,7 @@ impl Probe {
             lines.push(line(&output));
             self.last.push(output.clone());
             if let TaskOutput::Store(StoreRequest::Put {
-                value: StoreValue::State(state) | StoreValue::Progress(state),
+                value: StoreValue::State(state) | StoreValue::Progress(state, _),
                 ..
             }) = output
             {

@@ -86,6 +86,17 @@ impl CheckpointStore for FailingStore {
         }
     }
 
+    fn append(&self, key: StoreKey, bytes: &[u8]) -> Result<(), PutError> {
+        match self.puts.fetch_add(1, Ordering::Relaxed) % self.period {
+            0 => {
+                // It is cut short.
+                let _ = self.inner.append(key, &bytes[..bytes.len() / 2]);
+                Err(PutError::Failed("no room".to_owned()))
+            }
+            _ => self.inner.append(key, bytes),
+        }
+    }
+
     fn get(&self, key: StoreKey) -> Result<Option<Vec<u8>>, StoreError> {
         self.inner.get(key)
     }

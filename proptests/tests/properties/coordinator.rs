@@ -110,14 +110,15 @@ fn config() -> impl Strategy<Value = JobConfig> {
             }),
         ]
     });
-    (mechanism, restart, 0..4_u64, 0..3_u32, 0..3_usize).prop_map(
-        |(mechanism, restart, tens, checkpoint_failures_tolerable, checkpoints_retained)| {
+    (mechanism, restart, 0..4_u64, 0..3_u32, 0..3_usize, 1..4_usize).prop_map(
+        |(mechanism, restart, tens, checkpoint_failures_tolerable, checkpoints_retained, most)| {
             JobConfig {
                 mechanism,
                 checkpoint_interval: Duration::from_millis(10 * tens),
                 checkpoint_pause_min: Duration::from_millis(5),
                 checkpoint_timeout: Duration::from_millis(60),
                 checkpoint_failures_tolerable,
+                checkpoints_concurrent: if mechanism.overlaps() { most } else { 1 },
                 checkpoints_retained,
                 restart,
                 ..JobConfig::default()
@@ -141,7 +142,7 @@ struct World {
     notified: Option<CheckpointId>,
     acknowledged: BTreeMap<(AttemptId, CheckpointId), BTreeMap<TaskId, bool>>,
     triggered: CheckpointId,
-    in_flight: Option<CheckpointId>,
+    in_flight: BTreeSet<CheckpointId>,
     deployed: AttemptId,
     live: Option<AttemptId>,
     cancelling: Option<AttemptId>,
@@ -167,7 +168,7 @@ impl World {
             notified: None,
             acknowledged: BTreeMap::new(),
             triggered: CheckpointId::default(),
-            in_flight: None,
+            in_flight: BTreeSet::new(),
             deployed: AttemptId::default(),
             live: None,
             cancelling: None,
@@ -191,9 +192,10 @@ impl World {
             Step::TasksStopped => self.stop_tasks(),
             Step::StrayReply { checkpoint_back, outcome } => {
                 let checkpoint = self.back(checkpoint_back);
-                // Each put is answered once: a stray answer is for a checkpoint that is over.
-                if self.coordinator.pending() != Some(checkpoint) {
-                    self.reply(StoreKey::Metadata(checkpoint), outcome);
+                let key = StoreKey::Metadata(checkpoint);
+                // Each put is answered once: a stray answer is for one that is not out.
+                if self.puts.iter().all(|(put, _)| *put != key) {
+                    self.reply(key, outcome);
                 }
             }
             Step::CoordinatorCrash { put_lands } => self.crash(put_lands),
@@ -256,7 +258,7 @@ impl World {
             StoreValue::Metadata(metadata) => {
                 self.checkpoints.insert(metadata.checkpoint, metadata);
             }
-            StoreValue::State(_) | StoreValue::Reservation(_) | StoreValue::Progress(_) => {
+            StoreValue::State(_) | StoreValue::Reservation(_) | StoreValue::Progress(..) => {
                 unreachable!("a task's put")
             }
         }
@@ -290,7 +292,8 @@ impl World {
         let checkpoints: Vec<_> = self.checkpoints.values().rev().cloned().collect();
         self.complete.extend(self.checkpoints.keys());
         self.triggered = checkpoints.first().map_or(CheckpointId::default(), |m| m.checkpoint);
-        (self.live, self.cancelling, self.in_flight, self.deadline) = (None, None, None, None);
+        (self.live, self.cancelling, self.deadline) = (None, None, None);
+        self.in_flight.clear();
         self.told.clear();
         let recovered = Recovered { checkpoints, attempt: self.attempt_durable };
         self.coordinator = start(&self.config, recovered, self.now);
@@ -338,7 +341,7 @@ impl World {
 
     fn judge_message(&mut self, message: &ToTask) {
         match *message {
-            ToTask::Trigger { checkpoint, .. } => assert_eq!(self.in_flight, Some(checkpoint)),
+            ToTask::Trigger { checkpoint, .. } => assert!(self.in_flight.contains(&checkpoint)),
             ToTask::Completed(checkpoint) | ToTask::Finish(checkpoint) => {
                 assert!(self.complete.contains(&checkpoint), "promised before it was stored");
                 assert!(self.notified <= Some(checkpoint), "an older one after a newer one");
@@ -354,17 +357,18 @@ impl World {
     fn judge_note(&mut self, note: &CoordinatorNote) {
         match *note {
             CoordinatorNote::CheckpointTriggered(checkpoint) => {
-                assert_eq!(self.in_flight, None, "one at a time");
+                let most = self.config.checkpoints_concurrent;
+                assert!(self.in_flight.len() < most, "no more than {most} at a time");
                 assert!(self.triggered < checkpoint, "ids increase");
                 assert!(self.complete.last().is_none_or(|complete| *complete < checkpoint));
-                self.in_flight = Some(checkpoint);
+                self.in_flight.insert(checkpoint);
                 self.triggered = checkpoint;
                 // What was said before the trigger, in the name of an attempt to come, is void.
                 self.acknowledged.remove(&(self.deployed, checkpoint));
             }
             CoordinatorNote::CheckpointCompleted { checkpoint, .. }
             | CoordinatorNote::CheckpointAborted { checkpoint, .. } => {
-                assert_eq!(self.in_flight.take(), Some(checkpoint));
+                assert!(self.in_flight.remove(&checkpoint), "{checkpoint} was not in flight");
             }
             CoordinatorNote::AttemptNotStored { .. }
             | CoordinatorNote::RecordsLost { .. }

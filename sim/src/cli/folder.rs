@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::path::{self, Path, PathBuf};
 
 use cofferdam::connector::file::Fingerprint;
-use cofferdam::guarantee::SinkContract;
+use cofferdam::guarantee::{SinkContract, StateHome};
 use cofferdam::job::Job;
 use cofferdam::runtime::{self, CheckpointStore, Resume};
 use serde::{Deserialize, Serialize};
@@ -18,6 +18,7 @@ use crate::cli::exit::Failure;
 use crate::cli::mode::Mode;
 use crate::cli::output::Console;
 use crate::cli::shown::{Completed, first_row, refuse_rewind, rows};
+use crate::cli::state::refuse_old_state;
 use crate::jobs::{BuiltinJob, Output, Parameters};
 
 /// What has to be the same for a run to go on from another's checkpoints.
@@ -30,6 +31,9 @@ pub(crate) struct Description {
     parameters: Vec<(String, String)>,
     input: Vec<PathBuf>,
     output: String,
+    /// Where keyed state lives, and the file of its store; none if it lives in the tasks.
+    #[serde(default)]
+    state: Option<(StateHome, PathBuf)>,
 }
 
 impl Description {
@@ -51,7 +55,13 @@ impl Description {
             parameters: parameters.iter().map(owned).collect(),
             input: input.iter().map(absolute).collect(),
             output: output.to_string(),
+            state: None,
         }
+    }
+
+    /// With keyed state outside of the tasks, in this file.
+    pub(crate) fn with_state(self, state: Option<(StateHome, PathBuf)>) -> Self {
+        Self { state, ..self }
     }
 
     /// The first thing in which `self` differs from what was there `before`.
@@ -74,6 +84,12 @@ impl Description {
             format!("--input {}", input.join(" ")),
             format!("--output {}", self.output),
         ];
+        texts.push(match &self.state {
+            None => format!("--state {}", StateHome::Heap),
+            Some((home, file)) => {
+                format!("--state {home} --state-store sqlite:{}", file.display())
+            }
+        });
         texts.extend(self.parameters.iter().map(|(flag, value)| format!("--{flag} {value}")));
         texts
     }
@@ -122,7 +138,10 @@ impl Folders<'_> {
             (Resume::Latest, before) if !self.store.list()?.is_empty() => {
                 return Err(self.foreign(described, before.as_ref()));
             }
-            (Resume::Latest | Resume::Never, _) => refuse_old_output(self.output)?,
+            (Resume::Latest | Resume::Never, _) => {
+                refuse_old_output(self.output)?;
+                refuse_old_state(described.state.as_ref().map(|(_, file)| file))?;
+            }
             (Resume::From(path), _) => {
                 let before = read(&path.with_file_name(NAME))?;
                 let is_of_output = before

@@ -9,6 +9,7 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod analyze;
+mod barriers;
 #[cfg(feature = "sqlite")]
 mod database;
 mod exit;
@@ -22,6 +23,7 @@ mod run;
 mod shown;
 mod signals;
 mod simulated;
+mod state;
 mod suite;
 mod torture;
 mod values;

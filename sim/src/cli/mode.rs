@@ -10,7 +10,9 @@ use cofferdam::guarantee::{Guarantee, Mechanism, SinkContract};
 use cofferdam::job::Job;
 use serde::{Deserialize, Serialize};
 
+use crate::cli::barriers::BarrierArgs;
 use crate::cli::exit::Failure;
+use crate::cli::state::StateArgs;
 use crate::cli::values::{JobParameters, Restarts, interval, positive_size, restarts, word};
 use crate::jobs::{BuiltinJob, CaseData, JobError, Output, Parameters, Setup, Shape};
 
@@ -52,6 +54,8 @@ pub(crate) struct EngineArgs {
     pub(crate) mode: ModeArgs,
     #[command(flatten)]
     pub(crate) checkpoints: CheckpointArgs,
+    #[command(flatten)]
+    pub(crate) state: StateArgs,
     /// What follows a failure that another attempt may get past. none: the job fails. fixed: it is
     /// restarted after DELAY, at most N times until a checkpoint completes. exponential: always,
     /// after FIRST, then twice that, up to MAX, and after FIRST again when it ran for QUIET. rate:
@@ -77,6 +81,8 @@ pub(crate) struct CheckpointArgs {
     /// Their folder [default: OUTPUT/.checkpoints, or FILE.checkpoints beside a database]
     #[arg(long, value_name = "DIR")]
     checkpoints: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) barriers: BarrierArgs,
     /// How many complete ones are kept
     #[arg(long, value_name = "N", value_parser = positive_size, default_value = "1")]
     pub(crate) retain: usize,

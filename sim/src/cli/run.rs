@@ -22,6 +22,7 @@ use crate::cli::mode::{Backend, EngineArgs, Mode};
 use crate::cli::output::{Console, grouped, seconds};
 use crate::cli::shown::{Completed, completed};
 use crate::cli::signals::stop_flag;
+use crate::cli::state::refuse_old_state;
 use crate::cli::values::{find_job, positive, positive_size};
 use crate::jobs::{FileJob, Files, Output, Setup, Shape};
 
@@ -71,20 +72,26 @@ struct Summary {
 pub(crate) fn run(args: &RunArgs, console: &Console) -> Result<Exit, Failure> {
     let job = find_job("run", &args.job)?;
     let mode = args.engine.mode.mode("run")?;
+    args.engine.checkpoints.barriers.check("run", &[mode.mechanism])?;
+    args.engine.state.check("run")?;
     let setup = mode.setup(args.engine.mode.parallelism, args.engine.parameters.of(job)?);
-    let config = JobConfig {
+    let mut config = JobConfig {
         checkpoint_interval: args.engine.checkpoints.interval(INTERVAL),
         checkpoints_retained: args.engine.checkpoints.retain,
+        state: args.engine.state.home,
         restart: args.engine.restarts.strategy,
         ..setup.config.clone()
     };
+    args.engine.checkpoints.barriers.apply(&mut config);
     let files =
         Files { inputs: args.input.clone(), output: args.output.clone(), origins: args.origins };
     let setup = Setup { config, ..setup };
     let built = job.over_files(&files, &setup)?;
     let start = args.start(&built.job, console, |output| {
         let Shape { parallelism, .. } = setup.shape;
+        let state = args.engine.state.file(output).map(|file| (args.engine.state.home, file));
         Description::new(job, mode, parallelism, &setup.parameters, &args.input, output)
+            .with_state(state)
     })?;
     let stop = stop_flag()?;
     let (sink, output) = (mode.sink, args.output.clone());
@@ -93,6 +100,7 @@ pub(crate) fn run(args: &RunArgs, console: &Console) -> Result<Exit, Failure> {
     let options = RunOptions {
         workers: args.workers.unwrap_or(RunOptions::default().workers),
         store: start.store,
+        state_store: args.engine.state.open(&args.output),
         resume: args.resume.clone(),
         records_per_second: args.rate,
         observer: observer(console, progress.clone(), start.folder.clone(), leaves),
@@ -130,6 +138,7 @@ impl RunArgs {
         let output = folder::prepare_output(&self.output)?;
         if self.engine.checkpoints.backend == Backend::Memory {
             folder::refuse_old_output(&self.output)?;
+            refuse_old_state(self.engine.state.file(&self.output).as_ref())?;
             return Ok(Start { store: Arc::new(MemoryStore::new()), folder: None, is_anew: true });
         }
         let folder = self.engine.checkpoints.folder(&self.output);

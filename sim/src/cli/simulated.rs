@@ -8,6 +8,7 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 use cofferdam::guarantee::{Claim, Level, StateHome};
 
+use crate::cli::barriers::BarrierArgs;
 use crate::cli::exit::Failure;
 use crate::cli::mode::sample;
 use crate::cli::output::command_line;
@@ -36,6 +37,8 @@ pub(crate) struct SimulationArgs {
     /// or that rolls back with the checkpoint
     #[arg(long, value_parser = word::<StateHome>(), default_value = "heap")]
     state: StateHome,
+    #[command(flatten)]
+    pub(crate) barriers: BarrierArgs,
     /// The claim to judge by: LEVEL, or state=LEVEL,output=LEVEL [default: it follows from the job]
     #[arg(long, value_name = "CLAIM", value_parser = claim)]
     claim: Option<ClaimArg>,
@@ -84,6 +87,7 @@ impl SimulationArgs {
             && self.parallelism.is_none()
             && self.faults == Faults::Default
             && self.state == StateHome::Heap
+            && self.barriers.is_default()
             && self.claim.is_none()
     }
 
@@ -128,6 +132,7 @@ impl SimulationArgs {
         mode.records = self.records;
         mode.parallelism = self.parallelism;
         mode.state = self.state;
+        self.barriers.fix(mode);
         mode.lines = lines;
         mode.faults = self.faults.profile();
         mode.claim = self.claim.map(|claim| claim.over(inferred));
@@ -152,6 +157,7 @@ impl SimulationArgs {
         if self.state != StateHome::Heap {
             words.extend(["--state".to_owned(), self.state.to_string()]);
         }
+        words.extend(self.barriers.words(mode.mechanism));
         if let Some(claim) = self.claim {
             words.extend(["--claim".to_owned(), claim.text()]);
         }

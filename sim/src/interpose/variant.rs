@@ -33,12 +33,17 @@ variants! {
     /// The barrier of a task's first input channel is held back until those of all others have
     /// come: what follows it on that channel gets into the snapshot.
     BarrierNotAligned = "barrier-not-aligned",
+    /// A barrier that comes while those of an older checkpoint are awaited is taken for one of
+    /// them.
+    LaterBarrierCounts = "later-barrier-counts",
     /// A two-phase sink commits when it has prepared, not when the checkpoint is complete.
     CommitAtSnapshot = "commit-at-snapshot",
     /// A task hears that its state is durable before the store has written it.
     AcknowledgeBeforeStored = "acknowledge-before-stored",
     /// Snapshots do not hold the timers.
     TimersLeftOut = "timers-left-out",
+    /// Snapshots do not hold how far event time was.
+    WatermarksLeftOut = "watermarks-left-out",
     /// Snapshots hold no positions of sources.
     PositionsLeftOut = "positions-left-out",
     /// Snapshots hold the positions of the source's checkpoint before, be it of an older attempt:
@@ -193,6 +198,9 @@ impl Variant {
         match self {
             Self::TimersLeftOut => {
                 snapshot.operators.iter_mut().for_each(|operator| operator.timers = None);
+            }
+            Self::WatermarksLeftOut => {
+                snapshot.operators.iter_mut().for_each(|operator| operator.operator = None);
             }
             Self::LogLeftOut => snapshot.log.clear(),
             Self::TransactionsLeftOut => snapshot.transactions.clear(),

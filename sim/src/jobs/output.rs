@@ -22,11 +22,16 @@ impl Output {
         match self {
             Self::Folder(folder) => folder.join(".checkpoints"),
             #[cfg(feature = "sqlite")]
-            Self::Sqlite(file) => {
-                let mut name = file.as_os_str().to_owned();
-                name.push(".checkpoints");
-                name.into()
-            }
+            Self::Sqlite(file) => beside(file, ".checkpoints"),
+        }
+    }
+
+    /// Where the store of external state of such a run lies unless another file is named.
+    pub fn state(&self) -> PathBuf {
+        match self {
+            Self::Folder(folder) => folder.join(".state.db"),
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(file) => beside(file, ".state"),
         }
     }
 
@@ -74,6 +79,13 @@ impl FromStr for Output {
             Some(_) => Err("this program was built without the feature 'sqlite'".to_owned()),
         }
     }
+}
+
+#[cfg(feature = "sqlite")]
+fn beside(file: &Path, ending: &str) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
 }
 
 const SQLITE: &str = "sqlite:";

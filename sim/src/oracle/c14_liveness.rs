@@ -57,7 +57,7 @@ fn judge(facts: &Facts<'_>) -> Vec<Finding> {
     };
     let mut problems = Vec::new();
     for traced in facts.control {
-        problems.extend(progress.note(traced));
+        problems.extend(progress.note(traced, facts.concurrent_max));
     }
     if let Some(task) = progress.crashed.filter(|_| !progress.has_ended) {
         let attempt = progress.attempt;
@@ -120,9 +120,9 @@ impl Quiet {
 }
 
 impl Progress {
-    fn note(&mut self, traced: &Traced) -> Vec<String> {
+    fn note(&mut self, traced: &Traced, concurrent_max: usize) -> Vec<String> {
         let event = &traced.event;
-        let left = self.completions.in_flight();
+        let left: Vec<_> = self.completions.in_flight().collect();
         match *event {
             TraceEvent::Deployed { attempt, .. } => {
                 self.attempt = attempt;
@@ -143,15 +143,15 @@ impl Progress {
         }
         let has_completed = self.completions.note(event).is_some();
         let suspicious = self.quiet.note(traced, has_completed);
-        let next = match event {
-            TraceEvent::Triggered { checkpoint } => Some(checkpoint.to_string()),
-            TraceEvent::Deployed { attempt, .. } => Some(format!("attempt {attempt}")),
-            _ => None,
+        let (next, allowed) = match event {
+            TraceEvent::Triggered { checkpoint } => (checkpoint.to_string(), concurrent_max - 1),
+            TraceEvent::Deployed { attempt, .. } => (format!("attempt {attempt}"), 0),
+            _ => return suspicious.into_iter().collect(),
         };
-        let left = left
-            .zip(next)
-            .map(|(checkpoint, next)| format!("{checkpoint} had no outcome when {next} began"));
-        left.into_iter().chain(suspicious).collect()
+        let count = left.len().saturating_sub(allowed);
+        let left = left.into_iter().take(count);
+        let left = left.map(|checkpoint| format!("{checkpoint} had no outcome when {next} began"));
+        left.chain(suspicious).collect()
     }
 
     /// Where a job hangs.
@@ -170,7 +170,7 @@ impl Progress {
         if !idle.is_empty() {
             text += &format!(", which {} never started", idle.join(", "));
         }
-        match (self.completions.in_flight(), self.completions.latest()) {
+        match (self.completions.in_flight().next(), self.completions.latest()) {
             (Some(checkpoint), _) => text += &format!("; {checkpoint} is without an outcome"),
             (None, Some(latest)) => {
                 text += &format!("; the last checkpoint is {}", latest.checkpoint)
@@ -227,7 +227,10 @@ mod tests {
     #[test]
     fn checkpoints_have_an_outcome_and_failures_a_recovery() {
         let events = [deployed(1, None), triggered(1), triggered(2)];
-        check(&ORACLE, &facts(&trace(&events)), "chk-1 had no outcome when chk-2 began");
+        let begun = trace(&events);
+        check(&ORACLE, &facts(&begun), "chk-1 had no outcome when chk-2 began");
+        let overlapping = Facts { concurrent_max: 2, ..facts(&begun) };
+        check(&ORACLE, &overlapping, "");
         let died = TraceEvent::CoordinatorCrashed { window: Window::Collecting };
         let events = [deployed(1, None), triggered(1), died, deployed(2, None), triggered(1)];
         check(&ORACLE, &facts(&trace(&events)), "");

@@ -5,7 +5,9 @@
 //! attempt begins: it is complete if that attempt begins there. Without this a judge would call a
 //! recovery from it wrong.
 
-use cofferdam::id::{AttemptId, CheckpointId};
+use std::collections::BTreeMap;
+
+use cofferdam::id::{AttemptId, CheckpointId, TaskId};
 use cofferdam::trace::TraceEvent;
 
 /// A complete checkpoint, and the attempt that took it.
@@ -17,23 +19,23 @@ pub(super) struct Completion {
 
 /// Follows a trace.
 pub(super) struct Completions {
+    tasks: usize,
     /// The current attempt.
     attempt: AttemptId,
     latest: Option<Completion>,
-    in_flight: Option<CheckpointId>,
-    /// Which tasks have acknowledged the one in flight.
-    acknowledged: Vec<bool>,
-    in_doubt: Option<Completion>,
+    /// Which tasks have acknowledged each checkpoint in flight.
+    in_flight: BTreeMap<CheckpointId, Vec<bool>>,
+    in_doubt: Vec<Completion>,
 }
 
 impl Completions {
     pub(super) fn new(tasks: usize) -> Self {
         Self {
+            tasks,
             attempt: AttemptId::default(),
             latest: None,
-            in_flight: None,
-            acknowledged: vec![false; tasks],
-            in_doubt: None,
+            in_flight: BTreeMap::new(),
+            in_doubt: Vec::new(),
         }
     }
 
@@ -42,53 +44,60 @@ impl Completions {
         self.latest
     }
 
-    /// The checkpoint in flight.
-    pub(super) fn in_flight(&self) -> Option<CheckpointId> {
-        self.in_flight
+    /// The checkpoints in flight, the oldest first.
+    pub(super) fn in_flight(&self) -> impl Iterator<Item = CheckpointId> {
+        self.in_flight.keys().copied()
     }
 
-    /// Whether every task has acknowledged the checkpoint in flight.
-    pub(super) fn is_acknowledged(&self) -> bool {
-        !self.acknowledged.contains(&false)
+    /// Whether the checkpoint is in flight and every task has acknowledged it.
+    pub(super) fn is_acknowledged(&self, checkpoint: CheckpointId) -> bool {
+        self.in_flight.get(&checkpoint).is_some_and(|tasks| !tasks.contains(&false))
     }
 
     /// Takes the next event in; returns the checkpoint that is known to be complete by it.
     pub(super) fn note(&mut self, event: &TraceEvent) -> Option<Completion> {
         let completion = match *event {
             TraceEvent::Triggered { checkpoint } => {
-                self.in_flight = Some(checkpoint);
-                self.acknowledged.fill(false);
+                self.in_flight.insert(checkpoint, vec![false; self.tasks]);
                 None
             }
             TraceEvent::Acknowledged { task, attempt, checkpoint } => {
-                if attempt == self.attempt && self.in_flight == Some(checkpoint) {
-                    self.acknowledged[task.index()] = true;
-                }
+                self.acknowledge(task, attempt, checkpoint);
                 None
             }
             TraceEvent::Completed { checkpoint, attempt } => {
-                self.in_flight = None;
+                self.in_flight.remove(&checkpoint);
                 Some(Completion { checkpoint, attempt })
             }
             TraceEvent::Aborted { checkpoint, .. } => {
-                self.in_flight = self.in_flight.filter(|in_flight| *in_flight != checkpoint);
+                self.in_flight.remove(&checkpoint);
                 None
             }
             TraceEvent::CoordinatorCrashed { .. } => {
-                if let Some(checkpoint) = self.in_flight.take().filter(|_| self.is_acknowledged()) {
-                    self.in_doubt = Some(Completion { checkpoint, attempt: self.attempt });
-                }
+                let attempt = self.attempt;
+                let acknowledged = self.in_flight().filter(|id| self.is_acknowledged(*id));
+                self.in_doubt =
+                    acknowledged.map(|checkpoint| Completion { checkpoint, attempt }).collect();
+                self.in_flight.clear();
                 None
             }
             TraceEvent::Deployed { attempt, restored } => {
                 self.attempt = attempt;
-                self.in_flight = None;
-                let in_doubt = self.in_doubt.take();
-                in_doubt.filter(|completion| restored == Some(completion.checkpoint))
+                self.in_flight.clear();
+                let in_doubt = std::mem::take(&mut self.in_doubt);
+                in_doubt.into_iter().find(|completion| restored == Some(completion.checkpoint))
             }
             _ => None,
         };
         self.latest = completion.or(self.latest);
         completion
+    }
+
+    fn acknowledge(&mut self, task: TaskId, attempt: AttemptId, checkpoint: CheckpointId) {
+        if attempt == self.attempt
+            && let Some(tasks) = self.in_flight.get_mut(&checkpoint)
+        {
+            tasks[task.index()] = true;
+        }
     }
 }

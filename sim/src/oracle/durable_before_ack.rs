@@ -33,12 +33,8 @@ fn judge(facts: &Facts<'_>) -> Vec<Finding> {
                 (!is_durable)
                     .then(|| format!("{task} acknowledged {checkpoint} before it was durable"))
             }
-            TraceEvent::Completed { checkpoint, .. } => {
-                let is_whole =
-                    completions.in_flight() == Some(checkpoint) && completions.is_acknowledged();
-                (!is_whole)
-                    .then(|| format!("{checkpoint} is complete without every acknowledgement"))
-            }
+            TraceEvent::Completed { checkpoint, .. } => (!completions.is_acknowledged(checkpoint))
+                .then(|| format!("{checkpoint} is complete without every acknowledgement")),
             _ => None,
         };
         completions.note(&traced.event);

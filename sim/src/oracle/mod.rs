@@ -96,6 +96,8 @@ pub struct Facts<'a> {
     pub faults_stop: Instant,
     /// How long the coordinator's trigger is under way to a source at the most.
     pub trigger_delay_max: Duration,
+    /// How many checkpoints may be in flight.
+    pub concurrent_max: usize,
     /// Why the job gave up, if it did.
     pub failure: Option<String>,
     /// What is in the state at the end.

@@ -27,6 +27,7 @@ pub(super) fn facts(trace: &[Traced]) -> Facts<'_> {
         is_finished: true,
         faults_stop: Instant::ZERO,
         trigger_delay_max: Duration::ZERO,
+        concurrent_max: 1,
         failure: None,
         state: StateFacts {
             incarnations: &[],

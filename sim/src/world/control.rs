@@ -11,7 +11,7 @@ use cofferdam::time::Instant;
 use cofferdam::trace::{Disturbance, TraceEvent, Window};
 use smallvec::{SmallVec, smallvec};
 
-use super::{Ending, Event, Life, Slot, World, Writer};
+use super::{Ending, Event, Life, Put, Slot, World, Writer};
 use crate::decide::Choice;
 use crate::fault::Trigger;
 use crate::interpose::Variant;
@@ -76,22 +76,22 @@ impl World {
 
     fn settle_write(&mut self, number: u64) {
         let write = self.queue.find(|event| {
-            let Event::Write { key, bytes, number: of, .. } = event else { return None };
-            (*of == number).then(|| (*key, bytes.clone()))
+            let Event::Write { put, number: of, .. } = event else { return None };
+            (*of == number).then(|| (put.key, put.bytes.clone()))
         });
         let Some((key, bytes)) = write else { return };
         self.lost_writes.insert(number);
         match self.decider.below(Choice::CrashFate, u32::MAX, 3) {
             0 => {}
             1 => {
-                self.store.put(key, bytes);
+                self.store.put(key, bytes, false);
             }
             // Only a value that nobody was told of can be cut: the attempt's number is replaced
             // as a whole or not at all, like every value that replaces another.
             _ => {
                 if let StoreKey::Metadata(_) = key {
                     let kept = bytes.len() / 2;
-                    self.store.put(key, bytes[..kept].into());
+                    self.store.put(key, bytes[..kept].into(), false);
                     self.disturbed(Disturbance::StoreTorn, None);
                 }
             }
@@ -109,7 +109,8 @@ impl World {
             CoordinatorOutput::Store(StoreRequest::Put { key, mut value }) => {
                 self.change_pools(&mut value);
                 let writer = Writer::Coordinator(self.control.life);
-                self.put(writer, key, value.encode().into());
+                let bytes = value.encode().into();
+                self.put(writer, Put { key, bytes, is_appended: false });
             }
             CoordinatorOutput::Store(StoreRequest::Discard(checkpoint)) => {
                 self.store.discard(checkpoint);
@@ -159,8 +160,9 @@ impl World {
         }
     }
 
-    /// Triggers come in order and are not lost; notices may be lost, late or doubled (rule 58).
-    /// What is said of splits is not lost either and comes ahead of a later trigger, but may
+    /// Triggers come in order, and are not lost unless the next one may come before their
+    /// checkpoint is over: its barrier says that they were. Notices may be lost, late or doubled
+    /// (rule 58). What is said of splits is not lost and comes ahead of a later trigger, but may
     /// overtake an earlier one.
     fn send_to_task(&mut self, task: TaskId, attempt: AttemptId, message: ToTask) {
         let subject = task.get();
@@ -174,6 +176,13 @@ impl World {
             ToTask::Completed(_) | ToTask::Finish(_) | ToTask::Aborted(_) => true,
         };
         if !is_notice || !self.may_disturb() {
+            let lost = self.plan.options.notices_lost_permille;
+            if self.plan.job.config().checkpoints_concurrent > 1
+                && self.may_disturb()
+                && self.decider.chance(Choice::NoticeFate, subject, lost)
+            {
+                return self.disturbed(Disturbance::NoticeLost, Some(task));
+            }
             let Some(slot) = self.slot_mut(task, attempt) else { return };
             let may_overtake = matches!(message, ToTask::Assign(_) | ToTask::NoMoreSplits);
             let at = if may_overtake { at } else { at.max(slot.last_notice) };
@@ -296,7 +305,7 @@ impl World {
 fn window_of(machine: &Coordinator) -> Window {
     match machine.phase() {
         Phase::Finishing { .. } => Window::Notifying,
-        Phase::Running { .. } if machine.pending().is_some() => Window::Collecting,
+        Phase::Running { .. } if machine.is_in_flight() => Window::Collecting,
         Phase::AwaitingMetadata { .. } => Window::Completing,
         Phase::Running { .. } => Window::Idle,
         Phase::AwaitingAttempt

@@ -194,6 +194,15 @@ enum Writer {
     Coordinator(u64),
 }
 
+/// What is to be written.
+#[derive(Clone, Debug)]
+struct Put {
+    key: StoreKey,
+    bytes: Arc<[u8]>,
+    /// Behind what is there, and not in place of it.
+    is_appended: bool,
+}
+
 #[derive(Clone, Debug)]
 enum Event {
     Step(TaskId, AttemptId),
@@ -204,7 +213,7 @@ enum Event {
     Report(TaskMessage),
     Timer(u64),
     TaskTimer(TaskId, AttemptId),
-    Write { writer: Writer, key: StoreKey, bytes: Arc<[u8]>, number: u64 },
+    Write { writer: Writer, put: Put, number: u64 },
     Written { writer: Writer, reply: StoreReply },
     External { task: TaskId, attempt: AttemptId, request: SinkRequest },
     Cancelled(AttemptId),
@@ -406,7 +415,7 @@ impl World {
                 let now = self.now;
                 self.with_task(task, attempt, |task| task.handle_time(now));
             }
-            Event::Write { writer, key, bytes, number } => self.write(writer, key, bytes, number),
+            Event::Write { writer, put, number } => self.write(writer, put, number),
             Event::Written { writer, reply } => self.written(writer, reply),
             Event::External { task, attempt, request } => self.ask_external(task, attempt, request),
             Event::Cancelled(attempt) => self.with_coordinator(|machine, now| {

@@ -10,16 +10,17 @@ use cofferdam::id::{AttemptId, ChannelId, OutletIndex, TaskId, TransactionId};
 use cofferdam::message::{FromTask, Loss, TaskError, TaskMessage, ToPeer};
 use cofferdam::operator::sink::{SinkMachine, SinkReply, SinkRequest};
 use cofferdam::state::codec::{self, Kind};
-use cofferdam::state::snapshot::OperatorSnapshot;
+use cofferdam::state::snapshot::{Extent, OperatorSnapshot};
+use cofferdam::state::store::SavedState;
 use cofferdam::storage::{StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue};
-use cofferdam::task::{SavedState, Task, TaskOutput};
+use cofferdam::task::{Task, TaskOutput};
 use cofferdam::trace::{Disturbance, Origin, TraceEvent};
 
 use super::in_flight::Shadow;
 use super::lineage::{Lineage, open_rows};
 use super::saved::Value;
 use super::steps::digest;
-use super::{Event, Life, World, Writer};
+use super::{Event, Life, Put, World, Writer};
 use crate::decide::Choice;
 use crate::external::{Refusal, Row, RowBytes};
 use crate::fault::Cut;
@@ -312,14 +313,16 @@ impl World {
                     self.note_in_flight(task, snapshot);
                 }
                 let writer = Writer::Task(task.id(), task.attempt());
-                self.put(writer, key, bytes.unwrap_or_else(|| value.encode().into()));
+                let is_appended = matches!(value, StoreValue::Progress(_, Extent::Changes));
+                let bytes = bytes.unwrap_or_else(|| value.encode().into());
+                self.put(writer, Put { key, bytes, is_appended });
             }
             StoreRequest::Discard(checkpoint) => self.store.discard(checkpoint),
         }
     }
 
     /// Sends a write on its way: it lands after a while, and its writer hears of it later still.
-    pub(super) fn put(&mut self, writer: Writer, key: StoreKey, bytes: Arc<[u8]>) {
+    pub(super) fn put(&mut self, writer: Writer, put: Put) {
         let subject = writer.subject();
         let most = self.plan.options.external_delay_us;
         let mut delay = self.delay(Choice::WriteDelay, subject, most);
@@ -333,11 +336,12 @@ impl World {
         if let Writer::Coordinator(_) = writer {
             self.control.puts.push(number);
         }
-        self.queue.schedule(self.now + delay, Event::Write { writer, key, bytes, number });
+        self.queue.schedule(self.now + delay, Event::Write { writer, put, number });
     }
 
     /// A write lands, unless its writer's death came first.
-    pub(super) fn write(&mut self, writer: Writer, key: StoreKey, bytes: Arc<[u8]>, number: u64) {
+    pub(super) fn write(&mut self, writer: Writer, put: Put, number: u64) {
+        let Put { key, bytes, is_appended } = put;
         if self.lost_writes.remove(&number) {
             return;
         }
@@ -350,21 +354,25 @@ impl World {
         let outcome = if self.is_fenced(writer, key) {
             StoreOutcome::Failed("a newer attempt has taken over".to_owned())
         } else if !self.may_disturb() {
-            let handle = self.store.put(key, bytes);
+            let handle = self.store.put(key, bytes, is_appended);
             self.note_progress_stored(writer, key);
             StoreOutcome::Stored(handle)
         } else if self.decider.chance(Choice::WriteFate, subject, failed) {
             self.disturbed(Disturbance::StoreFailed, writer.task());
+            if is_appended {
+                // A part of it may be there, which nobody takes for the whole.
+                self.store.append(key, &bytes[..bytes.len() / 2]);
+            }
             StoreOutcome::Failed("the store refused".to_owned())
         } else if self.decider.chance(Choice::WriteFate, subject, unknown) {
             self.disturbed(Disturbance::StoreUnknown, writer.task());
             if self.decider.below(Choice::WriteFate, subject, 2) == 0 {
-                self.store.put(key, bytes);
+                self.store.put(key, bytes, is_appended);
                 self.note_progress_stored(writer, key);
             }
             StoreOutcome::Unknown("the store did not answer".to_owned())
         } else {
-            let handle = self.store.put(key, bytes);
+            let handle = self.store.put(key, bytes, is_appended);
             self.note_progress_stored(writer, key);
             StoreOutcome::Stored(handle)
         };

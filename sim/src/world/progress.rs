@@ -83,7 +83,9 @@ impl World {
         let (StoreKey::Progress { .. }, Writer::Task(task, attempt)) = (key, writer) else {
             return;
         };
-        let Some(state) = self.store.progress(key) else { return };
+        let log = self.store.progress(key);
+        let state = log.and_then(|log| self.plan.job.last_write(task, log).ok());
+        let Some(state) = state else { return };
         let produced = state.numbers.as_ref().map_or(0, |numbers| numbers.outputs.iter().sum());
         let (write, digest) = (state.checkpoint, digest(&state));
         self.record(TraceEvent::ProgressStored { task, attempt, write, digest, produced });
@@ -93,7 +95,8 @@ impl World {
     pub(super) fn last_progress(&mut self, id: TaskId, attempt: AttemptId) -> Option<TaskState> {
         let key = self.progress_key(id);
         let is_written = self.plan.job.config().mechanism == Mechanism::Transactional;
-        is_written.then(|| self.store.begin_progress(key, attempt)).flatten()
+        let log = is_written.then(|| self.store.begin_progress(key, attempt)).flatten()?;
+        self.plan.job.last_write(id, log).ok()
     }
 
     /// Gives a task that goes on from a write of its progress the origins of what that holds.

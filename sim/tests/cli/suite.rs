@@ -91,3 +91,25 @@ fn what_can_not_be_simulated_is_refused() {
     let done = cofferdam(&with(&ROW, &["--mechanism", "tracked"])).exits(4);
     assert_eq!(done.command(), "cofferdam analyze --matrix");
 }
+
+#[test]
+fn flags_of_barriers_are_for_mechanisms_that_heed_them() {
+    let row = with(&ROW, &["--seeds", "5", "--parallelism", "2"]);
+    cofferdam(&with(&row, &["--alignment-timeout", "5ms"]))
+        .refuses(&["--alignment-timeout", "--mechanism aligned-timeout"]);
+    cofferdam(&with(&row, &["--mechanism", "unaligned", "--concurrent-checkpoints", "2"]))
+        .refuses(&["--concurrent-checkpoints", "only one checkpoint"]);
+    // One row of the two heeds it, and a command that replays the other does not name it.
+    let both = ["--mechanism", "aligned", "--mechanism", "aligned-timeout"];
+    let both = with(&row, &[&both[..], &["--alignment-timeout", "0ms"]].concat());
+    let refuted = ["--sink", "plain", "--claim", "exactly-once", "--format", "json"];
+    let done = cofferdam(&with(&both, &refuted)).exits(1);
+    for row in rows(&done) {
+        let command = row["reproduce"].as_str().unwrap_or_default();
+        let is_heeded = row["mechanism"] == "aligned-timeout";
+        assert_eq!(command.contains("--alignment-timeout 0ms"), is_heeded, "{row}");
+    }
+    let several = with(&row, &["--concurrent-checkpoints", "3"]);
+    let summary = cofferdam(&with(&several, &["--format", "json"])).exits(0).summary();
+    assert_eq!(summary["refuted"], 0);
+}

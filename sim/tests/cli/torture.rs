@@ -1,5 +1,7 @@
 //! `torture`: kills and what is left after them.
 
+#[cfg(feature = "sqlite")]
+use crate::support::lines_below;
 use crate::support::{Folder, cofferdam, with, words};
 
 #[test]
@@ -50,6 +52,43 @@ fn torture_judges_from_the_database() {
         assert!(std::path::Path::new(&format!("{file}.checkpoints")).is_dir());
         cofferdam(&with(&torture, &more)).refuses(&["--output sqlite:", "is there already"]);
     }
+}
+
+#[test]
+#[cfg(feature = "sqlite")]
+fn state_outside_is_right_after_kills_if_it_rolls_back() {
+    let folder = Folder::new("outside");
+    let input = folder.file("in.txt", words(600));
+    let of_words = |output: &str| -> u64 {
+        let mut counts = std::collections::BTreeMap::new();
+        for line in lines_below(output).keys() {
+            let row: serde_json::Value = serde_json::from_str(line).unwrap();
+            let count = counts.entry(row["key"].to_string()).or_insert(0);
+            *count = row["value"].as_u64().unwrap().max(*count);
+        }
+        counts.values().sum()
+    };
+    let plain = folder.path("heap");
+    cofferdam(&["run", "wordcount", "--input", &input, "--output", &plain]).exits(0);
+    let expected = of_words(&plain);
+    for state in ["external", "external-transactional"] {
+        let output = folder.path(state);
+        let torture = ["torture", "wordcount", "--input", &input, "--output", &output];
+        let more = ["--kills", "5", "--state", state, "--format", "json"];
+        let got = cofferdam(&with(&torture, &more)).exits(0).summary();
+        assert_eq!((&got["lost"], &got["wrong"]), (&0.into(), &0.into()), "{got}");
+        let counted = of_words(&output);
+        assert_eq!(counted == expected, state != "external", "{counted} of {expected}");
+        assert!(counted >= expected, "nothing is lost");
+        let again = ["run", "wordcount", "--input", &input, "--output", &folder.path("more")];
+        let store = format!("sqlite:{output}/.state.db");
+        cofferdam(&with(&again, &["--state", state, "--state-store", &store]))
+            .refuses(&["--state-store", "state of another run"]);
+    }
+    let run = ["run", "wordcount", "--input", &input, "--output", &folder.path("none")];
+    cofferdam(&with(&run, &["--state-store", "sqlite:x.db"])).refuses(&["--state external"]);
+    cofferdam(&with(&run, &["--state", "external", "--state-store", "x.db"]))
+        .refuses(&["sqlite:x.db"]);
 }
 
 #[test]

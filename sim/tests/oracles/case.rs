@@ -149,6 +149,7 @@ impl Case {
             is_finished: world.is_done(),
             faults_stop: world.faults_stop(),
             trigger_delay_max: world.trigger_delay_max(),
+            concurrent_max: job.config().checkpoints_concurrent,
             failure,
             state: StateFacts {
                 incarnations: &incarnations,

@@ -276,6 +276,53 @@ impl KeyedProcess for Alarm {
     }
 }
 
+/// As [`Alarm`], and says a number again at once that finds event time before where another number
+/// of its key has found it.
+#[derive(Clone)]
+pub(crate) struct Watchful;
+
+impl KeyedProcess for Watchful {
+    type Key = u64;
+    type In = u64;
+    type State = (BTreeSet<u64>, EventTime);
+    type Out = u64;
+
+    fn process(
+        &mut self,
+        number: u64,
+        context: &mut KeyedContext<'_, u64, (BTreeSet<u64>, EventTime)>,
+        out: &mut impl Emit<u64>,
+    ) {
+        let watermark = context.watermark();
+        let (numbers, reached) =
+            context.state().get_or_insert_with(|| (BTreeSet::new(), EventTime::MIN));
+        numbers.insert(number);
+        if watermark < *reached {
+            out.emit(number);
+        }
+        *reached = watermark;
+        context.register_timer(due(number));
+        context.register_timer(EventTime::MAX);
+    }
+
+    fn on_timer(
+        &mut self,
+        time: EventTime,
+        context: &mut KeyedContext<'_, u64, (BTreeSet<u64>, EventTime)>,
+        out: &mut impl Emit<u64>,
+    ) {
+        let Some((numbers, _)) = context.state() else { return };
+        let fired: Vec<u64> = numbers.iter().copied().filter(|n| due(*n) == time).collect();
+        for number in fired {
+            numbers.remove(&number);
+            out.emit(number);
+        }
+        if time == EventTime::MAX {
+            *context.state() = None;
+        }
+    }
+}
+
 pub(crate) fn due(number: u64) -> EventTime {
     EventTime::from_millis(number as i64 + 15)
 }
@@ -313,7 +360,16 @@ pub(crate) fn alarms(options: &Options, mechanism: Mechanism, sink: SinkContract
     let begin = |builder: &JobBuilder| {
         builder.source_with_event_time("numbers", numbers, time_of, Duration::ZERO)
     };
-    alarms_from(begin, options, mechanism, sink)
+    alarms_from(begin, Alarm, options, mechanism, sink)
+}
+
+/// As [`alarms`], whose operator looks at the watermark.
+pub(crate) fn watching(options: &Options, mechanism: Mechanism, sink: SinkContract) -> Job {
+    let numbers = VecSource::new((0..RECORDS).collect());
+    let begin = |builder: &JobBuilder| {
+        builder.source_with_event_time("numbers", numbers, time_of, Duration::ZERO)
+    };
+    alarms_from(begin, Watchful, options, mechanism, sink)
 }
 
 /// As [`alarms`], where some subtasks have nothing for long.
@@ -323,17 +379,18 @@ pub(crate) fn alarms_from_idle(options: &Options, mechanism: Mechanism, sink: Si
     let begin = |builder: &JobBuilder| {
         builder.source_that_may_idle("numbers", source, time_of, Duration::ZERO, 3)
     };
-    alarms_from(begin, options, mechanism, sink)
+    alarms_from(begin, Alarm, options, mechanism, sink)
 }
 
-pub(crate) fn alarms_from(
+pub(crate) fn alarms_from<P: KeyedProcess<Key = u64, In = u64, Out = u64>>(
     begin: impl FnOnce(&JobBuilder) -> Stream<Pass<u64>>,
+    alarm: P,
     options: &Options,
     mechanism: Mechanism,
     sink: SinkContract,
 ) -> Job {
     let builder = builder("alarms", options);
-    let fired = begin(&builder).key_by(|number| number % 7).process("alarm", Alarm);
+    let fired = begin(&builder).key_by(|number| number % 7).process("alarm", alarm);
     match sink {
         SinkContract::TwoPhase => fired.transactional_sink("out", CollectTransactions::default()),
         SinkContract::WriteAhead => {

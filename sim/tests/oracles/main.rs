@@ -39,6 +39,14 @@ fn barriers_that_overtake_are_exactly_once() {
 }
 
 #[test]
+fn rule_031_event_time_does_not_fall_for_records_in_flight_when_tasks_are_restored() {
+    let watching = Case { make: watching, mechanism: Mechanism::Unaligned, ..ALARMS };
+    assert_held(watching);
+    assert_held(Case { mechanism: Mechanism::Aligned, ..watching });
+    assert_caught(watching, Variant::WatermarksLeftOut, "values");
+}
+
+#[test]
 fn plain_sinks_show_some_rows_twice_as_their_claim_says() {
     let plain = |case| Case { sink: SinkContract::Plain, ..case };
     assert_held(plain(COUNTING));
@@ -106,6 +114,11 @@ fn state_outside_whose_numbers_begin_anew_is_rolled_back_to_another_moment() {
 fn a_barrier_of_one_input_that_stands_for_all_is_caught() {
     assert_caught(COUNTING, Variant::BarrierForAll, "border");
     assert_caught(COUNTING, Variant::BarrierForAll, "state-delivery");
+}
+
+#[test]
+fn rule_004_a_barrier_that_counts_for_an_older_checkpoint_is_caught() {
+    assert_caught(COUNTING, Variant::LaterBarrierCounts, "border");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! SQLite: sinks that write into a table of a database. Every call is one transaction of the
-//! database, so that no subtask keeps another one waiting longer than that.
+//! SQLite: a store of keyed state, and sinks that write into a table of a database. Every call is
+//! one transaction of the database, so that no subtask keeps another one waiting longer than that.
 //!
 //! Beside the table `T` of a sink stand two more:
 //! ```text
@@ -16,6 +16,7 @@
 
 mod direct;
 mod staged;
+mod state;
 
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
@@ -29,6 +30,7 @@ use crate::operator::sink::{SinkError, SinkPlace};
 
 pub use direct::{SqliteSink, SqliteTableSink};
 pub use staged::{SqliteTransactionalSink, SqliteWriteAheadSink};
+pub use state::SqliteStateStore;
 
 /// A value in a column.
 #[derive(Clone, Debug, PartialEq, Eq)]

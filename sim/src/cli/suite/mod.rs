@@ -210,6 +210,8 @@ fn plan(args: &SuiteArgs) -> Result<Vec<Planned>, Failure> {
             planned.push(Planned { job, claim: row.claim.unwrap_or(claim), mode: row });
         }
     }
+    let mechanisms: Vec<_> = planned.iter().map(|row| row.mode.mechanism).collect();
+    args.simulation.barriers.check("suite", &mechanisms)?;
     Ok(planned)
 }
 

@@ -71,6 +71,8 @@ pub(crate) fn torture(args: &TortureArgs, console: &Console) -> Result<Exit, Fai
     let job = find_job("torture", &args.job)?;
     let mode = args.engine.mode.mode("torture")?;
     refuse(args, mode)?;
+    args.engine.checkpoints.barriers.check("torture", &[mode.mechanism])?;
+    args.engine.state.check("torture")?;
     let judge = judge(args, job, mode)?;
     let mut place = OutputPlace::new(args.output.as_ref())?;
     console.note(format!("seed {}", args.seed));
@@ -126,7 +128,8 @@ fn judge(args: &TortureArgs, job: &'static dyn BuiltinJob, mode: Mode) -> Result
     let numbers = format.record_lines(&lines);
     let body = lines.len() - usize::from(format.has_header() && !lines.is_empty());
     let data = CaseData { seed: 0, records: body, lines: Some(lines.into()) };
-    let setup = mode.setup(args.engine.mode.parallelism, args.engine.parameters.of(job)?);
+    let mut setup = mode.setup(args.engine.mode.parallelism, args.engine.parameters.of(job)?);
+    setup.config.state = args.engine.state.home;
     let case = job
         .case(&data, &setup)
         .map_err(|error| Failure::input(format!("{}: {error}", args.input.display())))?;

@@ -64,6 +64,8 @@ impl Victim {
         ];
         let mut arguments = vec!["run".to_owned(), args.job.clone(), "--origins".to_owned()];
         arguments.extend(flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]));
+        arguments.extend(args.engine.checkpoints.barriers.words(mode.mechanism));
+        arguments.extend(args.engine.state.words(output));
         arguments.extend(args.engine.parameters.words());
         Ok(Self {
             arguments,

@@ -1,0 +1,105 @@
+//! The flags that say where keyed state lives on the real engine.
+
+use std::path::{self, Path, PathBuf};
+use std::sync::Arc;
+
+use clap::Args;
+#[cfg(feature = "sqlite")]
+use cofferdam::connector::sqlite::SqliteStateStore;
+use cofferdam::guarantee::StateHome;
+use cofferdam::state::store::StateStore;
+
+use crate::cli::exit::Failure;
+use crate::cli::values::word;
+use crate::jobs::Output;
+
+/// The flags.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "State")]
+pub(crate) struct StateArgs {
+    /// Where keyed state lives: in the tasks, or in a store of its own that no failure rolls back,
+    /// or that rolls back with the checkpoint
+    #[arg(long = "state", value_parser = word::<StateHome>(), default_value = "heap")]
+    pub(crate) home: StateHome,
+    /// The store of state that is external, a SQLite database [default: OUTPUT/.state.db, or
+    /// FILE.state beside a database]
+    #[arg(long = "state-store", value_name = "sqlite:FILE", value_parser = database)]
+    store: Option<PathBuf>,
+}
+
+impl StateArgs {
+    /// Refuses what this program can not do, and a store that nothing would live in; `command` is
+    /// the one that asks.
+    pub(crate) fn check(&self, command: &str) -> Result<(), Failure> {
+        let is_external = self.home.is_external();
+        let reason = if self.store.is_some() && !is_external {
+            "--state-store is for state that is external: add --state external or \
+             --state external-transactional, or leave it out"
+        } else if is_external && !cfg!(feature = "sqlite") {
+            "--state: this program was built without the feature 'sqlite', which external state \
+             lives in"
+        } else {
+            return Ok(());
+        };
+        Err(Failure::usage(command, reason))
+    }
+
+    /// The file of the store of a run that writes into `output`, if state is external.
+    pub(crate) fn file(&self, output: &Output) -> Option<PathBuf> {
+        let file = || self.store.clone().unwrap_or_else(|| output.state());
+        self.home.is_external().then(file).map(|file| path::absolute(&file).unwrap_or(file))
+    }
+
+    /// That store.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn open(&self, output: &Output) -> Option<Arc<dyn StateStore>> {
+        let rolls_back = self.home == StateHome::ExternalTransactional;
+        let store = |file| Arc::new(SqliteStateStore::new(file, rolls_back)) as Arc<dyn StateStore>;
+        self.file(output).map(store)
+    }
+
+    /// No store is built in.
+    #[cfg(not(feature = "sqlite"))]
+    pub(crate) fn open(&self, _output: &Output) -> Option<Arc<dyn StateStore>> {
+        None
+    }
+
+    /// The flags again, for a run that writes into `output`.
+    pub(crate) fn words(&self, output: &Output) -> Vec<String> {
+        let Some(file) = self.file(output) else { return Vec::new() };
+        let store = format!("{SQLITE}{}", file.display());
+        ["--state", self.home.word(), "--state-store", &store].map(str::to_owned).to_vec()
+    }
+}
+
+/// A run from the start would go on with the state that an earlier one has left.
+pub(crate) fn refuse_old_state(file: Option<&PathBuf>) -> Result<(), Failure> {
+    match file.filter(|file| is_used(file)) {
+        Some(file) => Err(Failure::input(format!(
+            "--state-store {SQLITE}{}: state of another run is there, and this one begins at the \
+             start of the input: remove it or name another file",
+            file.display()
+        ))),
+        None => Ok(()),
+    }
+}
+
+#[cfg(feature = "sqlite")]
+fn is_used(file: &Path) -> bool {
+    SqliteStateStore::is_used(file)
+}
+
+#[cfg(not(feature = "sqlite"))]
+fn is_used(_file: &Path) -> bool {
+    false
+}
+
+fn database(text: &str) -> Result<PathBuf, String> {
+    match text.strip_prefix(SQLITE) {
+        Some("") => Err(format!("name the file of the database behind {SQLITE}")),
+        Some(file) => Ok(file.into()),
+        None => Err(format!("a store of state is a database: write {SQLITE}{text}")),
+    }
+}
+
+const SQLITE: &str = "sqlite:";
