@@ -406,15 +406,6 @@ pub enum TraceEvent {
         /// The attempt.
         attempt: AttemptId,
     },
-    /// The coordinator gives a split to a task that has asked for one.
-    Assigned {
-        /// The task.
-        task: TaskId,
-        /// The attempt.
-        attempt: AttemptId,
-        /// The split.
-        split: SplitId,
-    },
     /// A log has dropped its oldest records.
     Truncated {
         /// The task that reads it.
@@ -449,6 +440,15 @@ pub enum TraceEvent {
     Finished,
     /// The job has failed for good.
     Failed,
+    /// The coordinator gives a split to a task that has asked for one.
+    Assigned {
+        /// The task.
+        task: TaskId,
+        /// The attempt.
+        attempt: AttemptId,
+        /// The split.
+        split: SplitId,
+    },
 }
 
 /// A fault that is not a crash.
