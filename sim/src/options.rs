@@ -197,11 +197,8 @@ impl Options {
         }
         options.restarts = *dice.pick(&[Restarts::Fixed, Restarts::Exponential, Restarts::Rate]);
         options.alignment_timeout_us = *dice.pick(&[0, 50, 300, 2_000]);
-        match profile {
-            FaultProfile::None => {}
-            FaultProfile::Default | FaultProfile::Full => {
-                options.draw_commit_faults(dice, kinds_permille);
-            }
+        if profile != FaultProfile::None {
+            options.draw_commit_faults(dice, kinds_permille);
         }
         options.transaction_timeout_us = *dice.pick(&[0, TRANSACTION_TIMEOUT_US]);
         options.commit_tries = dice.between(1, 4) as u32;
