@@ -214,9 +214,11 @@ mod tests {
     fn a_checkpoint_counts_that_its_coordinator_could_not_announce() {
         let mut events = completed_once();
         events.pop();
-        events.push(TraceEvent::CoordinatorCrashed { window: Window::Completing });
-        for restored in [None, Some(1)] {
-            let events = [&events[..], &[deployed(2, restored)]].concat();
+        let died = TraceEvent::CoordinatorCrashed { window: Window::Completing };
+        events.push(died);
+        for (restored, deaths) in [(None, 0), (Some(1), 0), (Some(1), 2)] {
+            let later = std::iter::repeat_n(died, deaths).chain([deployed(2, restored)]);
+            let events: Vec<TraceEvent> = events.iter().copied().chain(later).collect();
             check(&ORACLE, &facts(&trace(&events)), "");
         }
         // Not if a part was missing.

@@ -74,10 +74,12 @@ impl Completions {
                 None
             }
             TraceEvent::CoordinatorCrashed { .. } => {
+                // What was in doubt stays so: the next coordinator may die as well.
                 let attempt = self.attempt;
                 let acknowledged = self.in_flight().filter(|id| self.is_acknowledged(*id));
-                self.in_doubt =
+                let in_doubt: Vec<Completion> =
                     acknowledged.map(|checkpoint| Completion { checkpoint, attempt }).collect();
+                self.in_doubt.extend(in_doubt);
                 self.in_flight.clear();
                 None
             }
