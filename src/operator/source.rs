@@ -359,6 +359,26 @@ pub(crate) enum Supply {
     Over,
 }
 
+/// The answer to a read of what was read before and not acknowledged.
+fn read_again(
+    kept: &mut Unacknowledged,
+    reply: ReadReply,
+) -> Result<Option<SourceStep>, TaskError> {
+    match reply.outcome {
+        ReadOutcome::Failed(error) => Err(error),
+        ReadOutcome::Gone { wanted, first, .. } => {
+            Err(TaskError::Lost { split: reply.split, wanted, first })
+        }
+        ReadOutcome::Messages { .. } => unreachable!("no mechanism reads a queue again"),
+        ReadOutcome::Nothing => kept.give_nothing(false).map(|()| None),
+        ReadOutcome::End => kept.give_nothing(true).map(|()| None),
+        ReadOutcome::Records { records, cursor } => {
+            let read = Some(kept.add_again(cursor, records.len() as u64));
+            Ok(Some(SourceStep::Emit { records, read }))
+        }
+    }
+}
+
 /// What has to happen to a record that was read beside its being emitted.
 #[derive(Clone)]
 pub(crate) enum Release {
@@ -586,19 +606,7 @@ impl SourceMachine {
         if let Release::Kept(kept) = &mut self.release
             && kept.is_repeating()
         {
-            return match reply.outcome {
-                ReadOutcome::Failed(error) => Err(error),
-                ReadOutcome::Gone { wanted, first, .. } => {
-                    Err(TaskError::Lost { split: reply.split, wanted, first })
-                }
-                ReadOutcome::Messages { .. } => unreachable!("no mechanism reads a queue again"),
-                ReadOutcome::Nothing => kept.give_nothing(false).map(|()| None),
-                ReadOutcome::End => kept.give_nothing(true).map(|()| None),
-                ReadOutcome::Records { records, cursor } => {
-                    let read = Some(kept.add_again(cursor, records.len() as u64));
-                    Ok(Some(SourceStep::Emit { records, read }))
-                }
-            };
+            return read_again(kept, reply);
         }
         match reply.outcome {
             ReadOutcome::Failed(error) => return Err(error),

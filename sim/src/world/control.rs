@@ -178,6 +178,7 @@ impl World {
         if !is_notice || !self.may_disturb() {
             let lost = self.plan.options.notices_lost_permille;
             if self.plan.job.config().checkpoints_concurrent > 1
+                && matches!(message, ToTask::Trigger { .. })
                 && self.may_disturb()
                 && self.decider.chance(Choice::NoticeFate, subject, lost)
             {
