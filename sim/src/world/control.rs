@@ -37,14 +37,20 @@ impl World {
     pub(super) fn with_coordinator(&mut self, call: impl FnOnce(&mut Coordinator, Instant)) {
         let Some(mut machine) = self.control.machine.take() else { return };
         call(&mut machine, self.now);
+        let mut has_completed = false;
         while let Some(output) = machine.poll_output() {
             self.control.outputs += 1;
             if self.coordinator_dies() {
                 return self.crash_coordinator(&machine);
             }
+            has_completed |= is_completion(&output);
             self.carry_out_control(output);
         }
         self.control.machine = Some(machine);
+        // Splits that have waited for the end of a checkpoint are on their way by now (rule 80).
+        if has_completed {
+            self.stop_if_quiet();
+        }
     }
 
     fn coordinator_dies(&mut self) -> bool {
@@ -148,7 +154,6 @@ impl World {
             CoordinatorNote::CheckpointCompleted { checkpoint, .. } => {
                 let attempt = self.control.attempt;
                 self.record(TraceEvent::Completed { checkpoint, attempt });
-                self.stop_if_quiet();
             }
             CoordinatorNote::CheckpointAborted { checkpoint, reason } => {
                 self.record(TraceEvent::Aborted { checkpoint, reason });
@@ -168,6 +173,7 @@ impl World {
         let subject = task.get();
         if let ToTask::Assign(Assignment { split, .. }) = message {
             self.record(TraceEvent::Assigned { task, attempt, split });
+            self.last_moved = self.now;
         }
         let most = self.plan.options.message_delay_us;
         let at = self.now + self.delay(Choice::MessageDelay, subject, most);
@@ -315,4 +321,7 @@ fn window_of(machine: &Coordinator) -> Window {
         | Phase::AwaitingRestart { .. }
         | Phase::Ended => Window::Recovering,
     }
+}
+fn is_completion(output: &CoordinatorOutput) -> bool {
+    matches!(output, CoordinatorOutput::Note(CoordinatorNote::CheckpointCompleted { .. }))
 }

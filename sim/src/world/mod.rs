@@ -116,7 +116,7 @@ pub struct World {
     incarnations: BTreeMap<AttemptId, Vec<Log<Applied>>>,
     events: u64,
     ending: Option<Ending>,
-    /// When a task last took in a record, or an attempt began.
+    /// When a task last took in a record or was given a split, or an attempt began.
     last_moved: Instant,
 }
 
