@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
-use crate::connector::sqlite::{connect, failed, number};
+use crate::connector::sqlite::{connect, failed, keep_log, number};
 use crate::id::{AttemptId, CheckpointId, TaskId};
 use crate::operator::sink::SinkError;
 use crate::state::key_group::KeyGroup;
@@ -69,8 +69,8 @@ impl SqliteStateStore {
 
     fn open_database(&self) -> Result<Connection, StateStoreError> {
         let failed = |error| refused(&self.database, error);
-        let connection = connect(&self.database).map_err(said)?;
-        connection.pragma_update(None, "journal_mode", "WAL").map_err(failed)?;
+        let mut connection = connect(&self.database).map_err(said)?;
+        keep_log(&mut connection).map_err(failed)?;
         connection.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
         connection
             .execute_batch(
@@ -258,6 +258,9 @@ fn said(error: SinkError) -> StateStoreError {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
     use super::*;
     use crate::state::snapshot::OperatorSnapshot;
 
@@ -318,6 +321,24 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (_, found) = opened(&left(folder.path(), true), 2, None).unwrap();
         assert_eq!(found, None, "nothing is complete");
+    }
+
+    #[test]
+    fn tasks_that_open_a_new_database_at_once_wait_for_each_other() {
+        for _ in 0..40 {
+            let folder = tempfile::tempdir().unwrap();
+            let store = SqliteStateStore::new(folder.path().join("state.db"), true);
+            let together = Barrier::new(8);
+            let open = &|task| {
+                together.wait();
+                store.open(TaskId::new(task), AttemptId::new(1), None).err()
+            };
+            let errors: Vec<_> = thread::scope(|scope| {
+                let threads: Vec<_> = (0..8).map(|n| scope.spawn(move || open(n))).collect();
+                threads.into_iter().filter_map(|thread| thread.join().unwrap()).collect()
+            });
+            assert_eq!(errors, []);
+        }
     }
 
     #[test]
