@@ -157,7 +157,7 @@ fn frame(length: u64) -> [u8; FRAME_BYTES] {
 /// The first changes of `bytes`, and what lies behind; nothing if none are there as a whole.
 fn split_frame(bytes: &[u8]) -> Result<Option<[&[u8]; 2]>, DecodeError> {
     let Some((found, rest)) = bytes.split_first_chunk::<FRAME_BYTES>() else { return Ok(None) };
-    let length = found[..8].iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+    let length = found.first_chunk().map_or(0, |number| u64::from_le_bytes(*number));
     if *found != frame(length) {
         return Err(DecodeError::Checksum);
     }

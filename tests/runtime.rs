@@ -177,18 +177,7 @@ fn rule_081_splits_are_read_once_over_failures_and_stops() {
         let count = words.fetch_add(1, Ordering::Relaxed);
         assert!(![3_000, 30_000].contains(&count), "tripped");
     };
-    let mut stops = 0;
-    loop {
-        let job = word_count_in_splits(folder.path(), 3, often(), trip.clone());
-        match run(&job, stop_after_checkpoints(options(folder.path()), 2)) {
-            Err(RunError::Stopped) => stops += 1,
-            finished => {
-                finished.unwrap();
-                break;
-            }
-        }
-    }
-    assert!(stops > 0, "the run was too short to be stopped");
+    run_over_stops(folder.path(), || word_count_in_splits(folder.path(), 3, often(), trip.clone()));
     assert_eq!(count_words(&folder.path().join("out")), expected);
 }
 
@@ -214,13 +203,11 @@ fn rule_030_records_in_flight_outlive_a_stop() {
     }
 }
 
-fn check_resumed(config: JobConfig) {
-    let folder = tempfile::tempdir().unwrap();
-    let expected = write_text(folder.path(), 20_000);
+/// Runs a job to its end, which is stopped again and again.
+fn run_over_stops(folder: &Path, job: impl Fn() -> Job) {
     let mut stops = 0;
     loop {
-        let job = word_count(folder.path(), 2, config.clone(), || {});
-        match run(&job, stop_after_checkpoints(options(folder.path()), 2)) {
+        match run(&job(), stop_after_checkpoints(options(folder), 2)) {
             Err(RunError::Stopped) => stops += 1,
             finished => {
                 finished.unwrap();
@@ -229,6 +216,12 @@ fn check_resumed(config: JobConfig) {
         }
     }
     assert!(stops > 0, "the run was too short to be stopped");
+}
+
+fn check_resumed(config: JobConfig) {
+    let folder = tempfile::tempdir().unwrap();
+    let expected = write_text(folder.path(), 20_000);
+    run_over_stops(folder.path(), || word_count(folder.path(), 2, config.clone(), || {}));
     assert_eq!(count_words(&folder.path().join("out")), expected);
     assert!(
         !folder

@@ -289,10 +289,7 @@ impl Run {
     }
 
     fn last_incarnation(&self) -> Vec<Applied> {
-        let count = self.world.tasks().map(|(_, applied)| applied.len()).sum();
-        let mut last = Vec::with_capacity(count);
-        last.extend(self.world.tasks().flat_map(|(_, applied)| applied.iter()).copied());
-        last
+        joined(self.world.tasks().map(|(_, applied)| applied))
     }
 
     fn judge(
@@ -306,11 +303,7 @@ impl Run {
         let mut incarnations: Vec<(AttemptId, Vec<AppliedFact>)> = world
             .incarnations()
             .iter()
-            .map(|(attempt, tasks)| {
-                let mut facts = Vec::with_capacity(tasks.iter().map(Log::len).sum());
-                facts.extend(tasks.iter().flat_map(Log::iter).map(fact));
-                (*attempt, facts)
-            })
+            .map(|(attempt, tasks)| (*attempt, joined(tasks).iter().map(fact).collect()))
             .collect();
         incarnations.push((world.attempt(), last.iter().map(fact).collect()));
         let of_attempts = self.outcomes_of_attempts();
@@ -364,9 +357,8 @@ impl Run {
             return BTreeMap::new();
         }
         let world = &self.world;
-        let earlier = world.incarnations().into_iter().map(|(attempt, tasks)| {
-            (attempt, tasks.iter().flat_map(Log::iter).copied().collect::<Vec<_>>())
-        });
+        let earlier = world.incarnations().into_iter();
+        let earlier = earlier.map(|(attempt, tasks)| (attempt, joined(&tasks)));
         earlier
             .chain([(world.attempt(), self.last_incarnation())])
             .filter_map(|(attempt, applied)| {
@@ -437,6 +429,14 @@ impl State {
     fn rows(&self, uid: &str) -> &Rows {
         self.of_order.as_ref().unwrap_or(&self.expected.outputs).get(uid).unwrap_or(&NO_ROWS)
     }
+}
+
+/// What all tasks of an attempt have taken into their state.
+fn joined<'a>(tasks: impl IntoIterator<Item = &'a Log<Applied>>) -> Vec<Applied> {
+    let tasks: Vec<&Log<Applied>> = tasks.into_iter().collect();
+    let mut all = Vec::with_capacity(tasks.iter().map(|applied| applied.len()).sum());
+    all.extend(tasks.into_iter().flat_map(Log::iter).copied());
+    all
 }
 
 /// The cells of all tasks that are alive.

@@ -168,17 +168,16 @@ mod tests {
         StateHandle::of(key, b"state")
     }
 
+    /// A checkpoint of two tasks.
+    fn pending(checkpoint: u64, attempt: u64) -> PendingCheckpoint {
+        let (checkpoint, attempt) = (CheckpointId::new(checkpoint), AttemptId::new(attempt));
+        let at = Instant::ZERO;
+        PendingCheckpoint::new(checkpoint, attempt, 2, Vec::new(), at, at)
+    }
+
     #[test]
     fn a_part_counts_once_and_only_for_its_own_checkpoint_attempt_and_task() {
-        let (checkpoint, attempt) = (CheckpointId::new(3), AttemptId::new(2));
-        let mut pending = PendingCheckpoint::new(
-            checkpoint,
-            attempt,
-            2,
-            Vec::new(),
-            Instant::ZERO,
-            Instant::ZERO,
-        );
+        let mut pending = pending(3, 2);
         let [first, second] = [0, 1].map(TaskId::new);
         for wrong in [handle(2, 2, 0), handle(3, 1, 0), handle(3, 2, 1)] {
             assert_eq!(pending.acknowledge(first, wrong, true), AckResult::WrongPart);
@@ -194,15 +193,7 @@ mod tests {
 
     #[test]
     fn one_task_that_still_has_data_keeps_a_checkpoint_from_being_final() {
-        let (checkpoint, attempt) = (CheckpointId::new(1), AttemptId::new(1));
-        let mut pending = PendingCheckpoint::new(
-            checkpoint,
-            attempt,
-            2,
-            Vec::new(),
-            Instant::ZERO,
-            Instant::ZERO,
-        );
+        let mut pending = pending(1, 1);
         pending.acknowledge(TaskId::new(0), handle(1, 1, 0), true);
         pending.acknowledge(TaskId::new(1), handle(1, 1, 1), false);
         assert!(!pending.metadata("job").unwrap().finished);

@@ -546,29 +546,20 @@ fn check_mechanism(
         return Err(GraphError::Overlapping { concurrent, mechanism });
     }
     for (vertex, parts) in vertices {
-        if mechanism.replays()
-            && parts.source.as_ref().is_some_and(|source| !source.source.is_replayable())
-        {
+        if let Some(SourceParts { source, .. }) = &parts.source {
             let uid = vertex.name.to_string();
-            return Err(GraphError::NotReplayable { uid, mechanism });
-        }
-        if (mechanism == Mechanism::Acks || mechanism.awaits_end())
-            && parts.source.as_ref().is_some_and(|source| source.source.is_queue())
-        {
-            let uid = vertex.name.to_string();
-            return Err(GraphError::NoPositions { uid, mechanism });
-        }
-        if !mechanism.takes_checkpoints()
-            && parts.source.as_ref().is_some_and(|source| source.source.is_assigned())
-        {
-            let uid = vertex.name.to_string();
-            return Err(GraphError::NothingKeepsSplits { uid, mechanism });
-        }
-        if mechanism.awaits_end()
-            && parts.source.as_ref().is_some_and(|source| source.source.is_endless())
-        {
-            let uid = vertex.name.to_string();
-            return Err(GraphError::NeverEnds { uid, mechanism });
+            if mechanism.replays() && !source.is_replayable() {
+                return Err(GraphError::NotReplayable { uid, mechanism });
+            }
+            if (mechanism == Mechanism::Acks || mechanism.awaits_end()) && source.is_queue() {
+                return Err(GraphError::NoPositions { uid, mechanism });
+            }
+            if !mechanism.takes_checkpoints() && source.is_assigned() {
+                return Err(GraphError::NothingKeepsSplits { uid, mechanism });
+            }
+            if mechanism.awaits_end() && source.is_endless() {
+                return Err(GraphError::NeverEnds { uid, mechanism });
+            }
         }
         let Some(sink) = &parts.sink else { continue };
         let (uid, contract) = (sink.uid.to_string(), sink.sink.contract());

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use crate::config::OnLoss;
+use crate::graph::Vertex;
 use crate::guarantee::{Claim, Level, Mechanism, SinkContract, StateHome};
 use crate::id::{TaskId, VertexId};
 use crate::job::Job;
@@ -144,8 +145,16 @@ impl Job {
 
     /// Whether a source may go on without records that its log has dropped.
     fn may_pass_over(&self) -> bool {
-        let mut sources = self.vertices.iter().filter_map(|parts| parts.source.as_ref());
-        self.config.on_loss == OnLoss::GoOn && sources.any(|parts| parts.source.is_truncated())
+        self.config.on_loss == OnLoss::GoOn && self.truncated_sources().next().is_some()
+    }
+
+    /// The vertices whose source keeps its records for a limited time.
+    fn truncated_sources(&self) -> impl Iterator<Item = &Vertex> {
+        let sources = self.vertices.iter().zip(self.graph.vertices());
+        let truncated = sources.filter(|(parts, _)| {
+            parts.source.as_ref().is_some_and(|parts| parts.source.is_truncated())
+        });
+        truncated.map(|(_, vertex)| vertex)
     }
 
     /// How records leave a source.
@@ -257,10 +266,6 @@ impl Job {
     /// What a log no longer holds can not be replayed. If the job fails then it hides nothing, and
     /// the level stays.
     fn explain_retention(&self, because: &mut Reasons) {
-        let sources = self.vertices.iter().zip(self.graph.vertices());
-        let truncated = sources.filter(|(parts, _)| {
-            parts.source.as_ref().is_some_and(|parts| parts.source.is_truncated())
-        });
         let (level, what) = match self.config.on_loss {
             OnLoss::Fail => (
                 Level::ExactlyOnce,
@@ -273,7 +278,7 @@ impl Job {
                  instead (on_loss) would lift it",
             ),
         };
-        for (_, vertex) in truncated {
+        for vertex in self.truncated_sources() {
             let name = &vertex.name;
             let text = format!("source '{name}' keeps its records for a limited time, {what}");
             because.push(level, text);

@@ -107,7 +107,9 @@ pub(super) fn progressed(
     let listed = store.list().map_err(|error| external(first, error))?;
     let is_progress = |key: &&StoreKey| matches!(key, StoreKey::Progress { .. });
     let begins_anew = recover::begins_anew(job, store).map_err(|error| external(first, error))?;
-    let keys: Vec<(StoreKey, TaskId)> = job.graph().tasks().map(progress_key(job)).collect();
+    let graph = job.graph();
+    let keys: Vec<(StoreKey, TaskId)> =
+        graph.tasks().map(|task| (progress_key(graph, task), task)).collect();
     if begins_anew {
         // Left by a run that was abandoned: its first positions are gone already.
         for key in listed.iter().filter(is_progress) {
@@ -138,11 +140,9 @@ pub(super) fn progressed(
     keys.iter().map(start).collect()
 }
 
-fn progress_key(job: &Job) -> impl Fn(TaskId) -> (StoreKey, TaskId) {
-    |task| {
-        let (vertex, subtask) = job.graph().place_of(task);
-        (StoreKey::Progress { vertex, subtask }, task)
-    }
+fn progress_key(graph: &PhysicalGraph, task: TaskId) -> StoreKey {
+    let (vertex, subtask) = graph.place_of(task);
+    StoreKey::Progress { vertex, subtask }
 }
 
 /// The worker of every task: subtask i of every vertex is hosted by worker i modulo their number,
@@ -162,7 +162,7 @@ impl Origin<'_> {
     fn of_task(&self, job: &Job, task: TaskId) -> StoreKey {
         match self.checkpoint {
             Some(metadata) => metadata.tasks[task.index()].key,
-            None => progress_key(job)(task).0,
+            None => progress_key(job.graph(), task),
         }
     }
 }

@@ -401,6 +401,7 @@ impl Task {
         if let Some(source) = &mut self.source {
             source.cut(number);
         }
+        // The changes are taken in any case: the next ones begin behind this write.
         let mut snapshot = self.capture_of(number, Extent::Changes);
         if extent == Extent::Whole {
             snapshot.operators = self.stage.snapshot();

@@ -11,7 +11,7 @@ use cofferdam::state::store::StateStore;
 
 use crate::cli::exit::Failure;
 use crate::cli::values::word;
-use crate::jobs::Output;
+use crate::jobs::{Output, SQLITE};
 
 /// The flags.
 #[derive(Clone, Debug, Args)]
@@ -101,5 +101,3 @@ fn database(text: &str) -> Result<PathBuf, String> {
         None => Err(format!("a store of state is a database: write {SQLITE}{text}")),
     }
 }
-
-const SQLITE: &str = "sqlite:";

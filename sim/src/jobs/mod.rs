@@ -38,6 +38,8 @@ pub use files::{FileJob, Files};
 pub use lines::Format;
 #[cfg(feature = "cli")]
 pub use output::Output;
+#[cfg(feature = "cli")]
+pub(crate) use output::SQLITE;
 pub use parameters::{Parameter, Parameters, parse_count, parse_duration};
 
 /// A job that every command knows by name.

@@ -88,4 +88,5 @@ fn beside(file: &Path, ending: &str) -> PathBuf {
     name.into()
 }
 
-const SQLITE: &str = "sqlite:";
+/// What stands before the file of a database.
+pub(crate) const SQLITE: &str = "sqlite:";

@@ -8,7 +8,7 @@
 
 use cofferdam::trace::RecordId;
 
-use super::delivery::{Effect, count, distinct};
+use super::delivery::{Count, Effect, count, distinct};
 use super::{Anomaly, AppliedFact, Facts, Finding, Oracle, Subject};
 
 /// The judge.
@@ -19,16 +19,12 @@ pub(super) const ORACLE: Oracle = Oracle {
 };
 
 fn judge(facts: &Facts<'_>) -> Vec<Finding> {
-    let last = facts.state.incarnations.last().map_or(&[][..], |(_, applied)| applied);
-    let in_state = count(last.iter().filter_map(effect).collect());
+    let in_state = last_counts(facts);
     let mut findings = Vec::new();
     if facts.is_finished {
-        findings.extend(facts.records.iter().filter_map(|(record, expected, _)| {
-            let found = distinct(&in_state, *record);
-            (found < *expected).then(|| {
-                let text = format!("{record} is in {found} of the {expected} cells it belongs in");
-                finding(facts, Anomaly::Lost, *record, text)
-            })
+        findings.extend(lost(facts, &in_state).map(|(record, found, expected)| {
+            let text = format!("{record} is in {found} of the {expected} cells it belongs in");
+            finding(facts, Anomaly::Lost, record, text)
         }));
     }
     if !facts.state_is_idempotent {
@@ -49,13 +45,25 @@ fn judge(facts: &Facts<'_>) -> Vec<Finding> {
 
 /// The records that are not in the last state as they would be without failures.
 pub(super) fn lost_records(facts: &Facts<'_>) -> Vec<RecordId> {
+    lost(facts, &last_counts(facts)).map(|(record, ..)| record).collect()
+}
+
+/// How often the last state holds each record.
+fn last_counts(facts: &Facts<'_>) -> Vec<Count> {
     let last = facts.state.incarnations.last().map_or(&[][..], |(_, applied)| applied);
-    let in_state = count(last.iter().filter_map(effect).collect());
-    let lost = facts
+    count(last.iter().filter_map(effect).collect())
+}
+
+/// The records that are in fewer cells than they should be, with both numbers.
+fn lost<'a>(
+    facts: &'a Facts<'_>,
+    in_state: &'a [Count],
+) -> impl Iterator<Item = (RecordId, u32, u32)> + 'a {
+    let found = facts
         .records
         .iter()
-        .filter(|(record, expected, _)| distinct(&in_state, *record) < *expected);
-    lost.map(|(record, ..)| *record).collect()
+        .map(|(record, expected, _)| (*record, distinct(in_state, *record), *expected));
+    found.filter(|(_, found, expected)| found < expected)
 }
 
 fn effect(applied: &AppliedFact) -> Option<Effect> {

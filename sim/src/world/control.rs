@@ -322,6 +322,7 @@ fn window_of(machine: &Coordinator) -> Window {
         | Phase::Ended => Window::Recovering,
     }
 }
+
 fn is_completion(output: &CoordinatorOutput) -> bool {
     matches!(output, CoordinatorOutput::Note(CoordinatorNote::CheckpointCompleted { .. }))
 }

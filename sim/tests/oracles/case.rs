@@ -220,6 +220,13 @@ pub(crate) fn assert_caught(case: Case, variant: Variant, oracle: &str) {
     tell_median(case, variant, oracle);
 }
 
+/// Both judges of delivery catch it.
+#[track_caller]
+pub(crate) fn assert_caught_by_delivery(case: Case, variant: Variant) {
+    assert_caught(case, variant, "state-delivery");
+    assert_caught(case, variant, "output-delivery");
+}
+
 /// As [`assert_caught`], up to the first seed: runs that come to no end take long.
 #[track_caller]
 pub(crate) fn assert_caught_at_once(case: Case, variant: Variant, oracle: &str) {

@@ -381,8 +381,7 @@ fn rule_079_messages_that_are_acknowledged_too_early_are_caught() {
         Variant::AcknowledgedByTime,
         Variant::WaiterOutlivesAttempt,
     ] {
-        assert_caught(FROM_QUEUES, variant, "state-delivery");
-        assert_caught(FROM_QUEUES, variant, "output-delivery");
+        assert_caught_by_delivery(FROM_QUEUES, variant);
     }
 }
 

@@ -88,8 +88,7 @@ fn rule_081_splits_that_do_not_come_back_after_a_failure_are_caught_by_what_is_l
         Variant::ReassignedSplitsLost,
         Variant::SplitBeforeRegistered,
     ] {
-        assert_caught(OF_SPLITS, variant, "state-delivery");
-        assert_caught(OF_SPLITS, variant, "output-delivery");
+        assert_caught_by_delivery(OF_SPLITS, variant);
     }
 }
 
@@ -102,7 +101,6 @@ fn rule_080_parts_of_coordinator_and_readers_that_do_not_fit_are_caught() {
         Variant::PoolBeforeAssignment,
         Variant::UnreadSplitsLeftOut,
     ] {
-        assert_caught(OF_SPLITS, variant, "state-delivery");
-        assert_caught(OF_SPLITS, variant, "output-delivery");
+        assert_caught_by_delivery(OF_SPLITS, variant);
     }
 }
