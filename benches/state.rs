@@ -4,6 +4,7 @@
 use std::hint::black_box;
 use std::time::Duration;
 
+use cofferdam::state::codec::Format;
 use cofferdam::state::heap::KeyedState;
 use cofferdam::state::key_group::{KeyGroupCount, KeyGroupRange};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
@@ -74,7 +75,7 @@ fn snapshot(c: &mut Criterion) {
     group.bench_function("share", |b| b.iter(|| black_box(state.snapshot())));
     group.bench_function("encode", |b| {
         let share = state.snapshot();
-        b.iter(|| black_box(share.encode_groups()));
+        b.iter(|| black_box(share.encode_groups(Format::Binary)));
     });
     group.finish();
 }

@@ -104,7 +104,7 @@ pub trait CoordinatorDriver {
     /// See [`CoordinatorOutput::Store`].
     fn store(&mut self, request: StoreRequest);
     /// See [`CoordinatorOutput::Deploy`].
-    fn deploy(&mut self, attempt: AttemptId, restore: Option<CheckpointMetadata>);
+    fn deploy(&mut self, attempt: AttemptId, restore: Option<CheckpointMetadata>, halts: bool);
     /// See [`CoordinatorOutput::Search`].
     fn search(&mut self, source: VertexId, known: u32);
     /// See [`CoordinatorOutput::Cancel`].
@@ -125,7 +125,9 @@ pub fn drain_coordinator(coordinator: &mut Coordinator, driver: &mut impl Coordi
                 driver.send(task, attempt, message);
             }
             CoordinatorOutput::Store(request) => driver.store(request),
-            CoordinatorOutput::Deploy { attempt, restore } => driver.deploy(attempt, restore),
+            CoordinatorOutput::Deploy { attempt, restore, halts } => {
+                driver.deploy(attempt, restore, halts);
+            }
             CoordinatorOutput::Search { source, known } => driver.search(source, known),
             CoordinatorOutput::Cancel(attempt) => driver.cancel(attempt),
             CoordinatorOutput::WaitUntil(deadline) => driver.wait_until(deadline),

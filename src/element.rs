@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::id::{CheckpointId, SubtaskIndex, TaskId, TransactionId};
-use crate::state::codec::{self, DecodeError};
+use crate::state::codec::{DecodeError, Format};
 use crate::time::{EventTime, Instant};
 
 /// What a stream can carry. Every type with these traits is a record; nothing is to be implemented.
@@ -227,17 +227,17 @@ impl Batch {
         self.records.append(other.records);
     }
 
-    /// All records in the checkpoint encoding, for [`Batch::decode`].
-    pub fn encode(&self) -> Vec<u8> {
-        self.records.encode()
+    /// All records, for [`Batch::decode`].
+    pub fn encode(&self, format: Format) -> Vec<u8> {
+        self.records.encode(format)
     }
 
     /// The records that [`Batch::encode`] made bytes of.
     ///
     /// # Errors
     /// If the bytes do not hold records of this type.
-    pub fn decode<T: Record>(bytes: &[u8]) -> Result<Self, DecodeError> {
-        codec::decode::<Vec<T>>(bytes).map(Self::new)
+    pub fn decode<T: Record>(format: Format, bytes: &[u8]) -> Result<Self, DecodeError> {
+        format.decode::<Vec<T>>(bytes).map(Self::new)
     }
 
     /// The record at `position` in the checkpoint encoding: equal bytes for equal records.
@@ -245,7 +245,15 @@ impl Batch {
     /// # Panics
     /// If there is no such record.
     pub fn encode_record(&self, position: usize) -> Vec<u8> {
-        self.records.encode_record(position)
+        self.encode_record_in(Format::Binary, position)
+    }
+
+    /// The record at `position`.
+    ///
+    /// # Panics
+    /// If there is no such record.
+    pub fn encode_record_in(&self, format: Format, position: usize) -> Vec<u8> {
+        self.records.encode_record(format, position)
     }
 
     /// The record at `position` as people read it.
@@ -278,8 +286,8 @@ trait ErasedBatch: Send + Sync {
     fn split(self: Box<Self>) -> Vec<Batch>;
     fn append(&mut self, other: Box<dyn ErasedBatch>);
     fn skip(&mut self, count: usize);
-    fn encode(&self) -> Vec<u8>;
-    fn encode_record(&self, position: usize) -> Vec<u8>;
+    fn encode(&self, format: Format) -> Vec<u8>;
+    fn encode_record(&self, format: Format, position: usize) -> Vec<u8>;
     fn record_text(&self, position: usize) -> String;
 }
 
@@ -316,12 +324,12 @@ impl<T: Record> ErasedBatch for Vec<T> {
         self.drain(..count);
     }
 
-    fn encode(&self) -> Vec<u8> {
-        codec::encode(self)
+    fn encode(&self, format: Format) -> Vec<u8> {
+        format.encode(self)
     }
 
-    fn encode_record(&self, position: usize) -> Vec<u8> {
-        codec::encode(&self[position])
+    fn encode_record(&self, format: Format, position: usize) -> Vec<u8> {
+        format.encode(&self[position])
     }
 
     fn record_text(&self, position: usize) -> String {

@@ -28,11 +28,15 @@ pub enum ToTask {
         checkpoint: CheckpointId,
         /// When it was triggered.
         at: Instant,
+        /// The job is to stop at it: nothing is read until it is aborted (rule 51). Its barrier
+        /// overtakes nothing (rule 46).
+        stops: bool,
     },
     /// To every task: the checkpoint is complete and durable. Newer completion covers all older.
     Completed(CheckpointId),
-    /// To every task: the checkpoint is complete and covers the end of all data: commit, and
-    /// finish. Said again until the task has reported [`FromTask::Finished`].
+    /// To every task: the checkpoint is complete, and covers the end of all data or is the one that
+    /// the job stops at: commit, and finish. Said again until the task has reported
+    /// [`FromTask::Finished`].
     Finish(CheckpointId),
     /// To every task: the checkpoint will not complete. Best effort (rule 52).
     Aborted(CheckpointId),

@@ -10,9 +10,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::graph::JobShape;
 use crate::id::{AttemptId, CheckpointId, SubtaskIndex, TaskId, VertexId};
 use crate::message::Assignment;
-use crate::state::codec::{self, DecodeError};
+use crate::state::codec::{self, DecodeError, Format};
 use crate::state::snapshot::{Extent, SourceState, TaskSnapshot, TaskState};
 
 /// The name of a stored value. The same name is never written with two different meanings.
@@ -95,10 +96,10 @@ impl StoreValue {
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::State(snapshot) | Self::Progress(snapshot, Extent::Whole) => {
-                codec::seal(codec::Kind::State, &snapshot.to_state())
+                codec::seal(codec::Kind::State, &snapshot.to_state(Format::Binary))
             }
             Self::Progress(snapshot, Extent::Changes) => {
-                let sealed = codec::seal(codec::Kind::Changes, &snapshot.to_state());
+                let sealed = codec::seal(codec::Kind::Changes, &snapshot.to_state(Format::Binary));
                 [&frame(sealed.len() as u64)[..], &sealed].concat()
             }
             Self::Metadata(metadata) => codec::seal(codec::Kind::Metadata, metadata),
@@ -219,6 +220,8 @@ pub struct CheckpointMetadata {
     pub attempt: AttemptId,
     /// The name of the job, so that another job does not take it for its own.
     pub job: String,
+    /// How the job was laid out.
+    pub shape: JobShape,
     /// The parts, in task order.
     pub tasks: Vec<StateHandle>,
     /// What the coordinator has of the splits that it assigns, by source in the order of the plan.
@@ -242,11 +245,17 @@ pub struct SplitPool {
 mod tests {
     use super::*;
     use crate::state::snapshot::{InFlight, OperatorSnapshot};
+    use crate::time::EventTime;
 
     /// A write whose state is its number.
     fn write(number: u64, extent: Extent) -> Vec<u8> {
-        let operator = Some(vec![number as u8]);
-        let operator = OperatorSnapshot { uid: "op".into(), keyed: None, timers: None, operator };
+        let operator = OperatorSnapshot {
+            uid: "op".into(),
+            keyed: None,
+            timers: None,
+            watermark: Some(EventTime::from_millis(number as i64)),
+            lists: Vec::new(),
+        };
         let snapshot = TaskSnapshot {
             checkpoint: CheckpointId::new(number),
             task: TaskId::new(0),

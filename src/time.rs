@@ -13,6 +13,9 @@ use serde::{Deserialize, Serialize};
 pub struct Instant(u64);
 
 impl Instant {
+    /// Later than any other time.
+    pub const MAX: Self = Self(u64::MAX);
+
     /// The driver's start.
     pub const ZERO: Self = Self(0);
 

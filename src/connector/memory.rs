@@ -247,7 +247,7 @@ impl<T: Record> TransactionalSink for CollectTransactions<T> {
         let place = self.place.as_ref().expect("a sink is opened first");
         lock(&self.transactions).retain(|id, transaction| match transaction {
             Transaction::Open(_) | Transaction::Prepared(_) => {
-                id.subtask != place.subtask || id.attempt >= place.attempt
+                !place.takes_over(id.subtask) || id.attempt >= place.attempt
             }
             Transaction::Committed(_) => true,
         });

@@ -28,8 +28,10 @@ impl Coordinator {
                 self.reports = Reports::new(self.plan.tasks);
                 self.failed.clear();
                 self.enumerators.iter_mut().for_each(Enumerator::reset);
+                self.stops = false;
                 let restore = self.restore_point().cloned();
-                self.emit(CoordinatorOutput::Deploy { attempt: self.attempt, restore });
+                let halts = self.has_stopped();
+                self.emit(CoordinatorOutput::Deploy { attempt: self.attempt, restore, halts });
             }
             StoreOutcome::Failed(text) | StoreOutcome::Unknown(text) => {
                 self.phase = Phase::AwaitingRestart { at: now + STORE_RETRY_DELAY };
@@ -39,7 +41,7 @@ impl Coordinator {
     }
 
     pub(super) fn begin_running(&mut self, now: Instant) {
-        self.phase = if self.restore_point().is_some_and(|metadata| metadata.finished) {
+        self.phase = if self.is_at_last_checkpoint() {
             Phase::Finishing { notify_at: now }
         } else if self.reports.all_at_end() {
             Phase::Running { trigger_at: now }
@@ -103,6 +105,18 @@ impl Coordinator {
             }
             RecoveryDecision::Fail(error) => self.end(CoordinatorOutput::Failed(error)),
         }
+    }
+
+    /// Whether the latest checkpoint covers the end of all input, or is the one that the job stops
+    /// at: nothing is left but to commit.
+    pub(super) fn is_at_last_checkpoint(&self) -> bool {
+        self.restore_point().is_some_and(|metadata| metadata.finished) || self.has_stopped()
+    }
+
+    /// Whether an attempt begins at the checkpoint that the job stops at.
+    fn has_stopped(&self) -> bool {
+        let latest = self.restore_point().map(|metadata| metadata.checkpoint);
+        self.stopped_at.is_some() && latest == self.stopped_at
     }
 
     /// Where an attempt begins: at the latest complete checkpoint (C7), if any are taken.

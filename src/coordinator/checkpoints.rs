@@ -36,12 +36,15 @@ impl Coordinator {
         let expires_at = now + self.config.checkpoint_timeout;
         let pools = self.enumerators.iter().map(Enumerator::pool).collect();
         let (attempt, tasks) = (self.attempt, self.plan.tasks);
-        let pending = PendingCheckpoint::new(checkpoint, attempt, tasks, pools, now, expires_at);
+        let mut pending =
+            PendingCheckpoint::new(checkpoint, attempt, tasks, pools, now, expires_at);
+        let stops = self.stops;
+        pending.stops = stops;
         self.in_flight.collecting.insert(checkpoint, pending);
         self.stats.checkpoints_triggered += 1;
         self.note(CoordinatorNote::CheckpointTriggered(checkpoint));
         for source in self.plan.sources.clone() {
-            self.send(source, ToTask::Trigger { checkpoint, at: now });
+            self.send(source, ToTask::Trigger { checkpoint, at: now, stops });
         }
     }
 
@@ -96,9 +99,9 @@ impl Coordinator {
             }
             None => {
                 let whole = self.in_flight.whole().and_then(|pending| {
-                    let metadata = pending.metadata(&self.job)?;
-                    let triggered_at = pending.triggered_at;
-                    Some(Finalization { metadata, triggered_at, put: MetadataPut::First })
+                    let metadata = pending.metadata(&self.job, &self.plan.shape)?;
+                    let PendingCheckpoint { triggered_at, stops, .. } = *pending;
+                    Some(Finalization { metadata, triggered_at, stops, put: MetadataPut::First })
                 });
                 if let Some(finalization) = whole {
                     self.in_flight.collecting.remove(&finalization.metadata.checkpoint);
@@ -139,8 +142,8 @@ impl Coordinator {
             // Not asked for: no put is out.
             (MetadataPut::AwaitingRetry { .. }, _) => {}
             (MetadataPut::First | MetadataPut::Again, StoreOutcome::Stored(_)) => {
-                let Finalization { metadata, triggered_at, .. } = finalization.clone();
-                self.complete(now, metadata, triggered_at);
+                let finalization = finalization.clone();
+                self.complete(now, finalization);
             }
             (MetadataPut::First, StoreOutcome::Failed(_)) => {
                 self.in_flight.finalizing = None;
@@ -163,8 +166,12 @@ impl Coordinator {
     ///
     /// Failures up to this checkpoint no longer count. Those of newer ones do: unlike in other
     /// engines, a success says nothing about what has failed after it (rule 57).
-    fn complete(&mut self, now: Instant, metadata: CheckpointMetadata, triggered_at: Instant) {
+    fn complete(&mut self, now: Instant, finalization: Finalization) {
+        let Finalization { metadata, triggered_at, stops, .. } = finalization;
         let CheckpointMetadata { checkpoint, finished, .. } = metadata;
+        if stops {
+            self.stopped_at = Some(checkpoint);
+        }
         self.in_flight.finalizing = None;
         while let Some((older, _)) = self.in_flight.collecting.range(..checkpoint).next() {
             self.give_up(*older, AbortReason::Subsumed);
@@ -179,7 +186,7 @@ impl Coordinator {
         let duration = now - triggered_at;
         self.note(CoordinatorNote::CheckpointCompleted { checkpoint, duration, finished });
         let Phase::Running { trigger_at } = self.phase else { return };
-        if finished {
+        if finished || stops {
             self.suspend_checkpoints();
             return self.tell_to_finish(now);
         }

@@ -51,6 +51,7 @@ impl CompletedCheckpoints {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::graph::JobShape;
     use crate::id::AttemptId;
 
     fn metadata(checkpoint: u64) -> CheckpointMetadata {
@@ -58,6 +59,7 @@ mod tests {
             checkpoint: CheckpointId::new(checkpoint),
             attempt: AttemptId::new(1),
             job: "job".to_owned(),
+            shape: JobShape::default(),
             tasks: Vec::new(),
             pools: Vec::new(),
             finished: false,

@@ -33,8 +33,8 @@ impl Coordinator {
             }
             Phase::Finishing { .. } => {
                 assert!(
-                    self.restore_point().is_some_and(|latest| latest.finished),
-                    "a job is finishing only by a final checkpoint"
+                    self.is_at_last_checkpoint(),
+                    "a job is finishing only by a final checkpoint, or by the one it stops at"
                 );
             }
             Phase::AwaitingMetadata { .. } => {

@@ -97,6 +97,10 @@ pub struct Coordinator {
     /// The id of the next checkpoint.
     checkpoint_next: CheckpointId,
     completed: CompletedCheckpoints,
+    /// The next checkpoint is the one that the job stops at.
+    stops: bool,
+    /// The checkpoint that the job has stopped at.
+    stopped_at: Option<CheckpointId>,
     /// Checkpoints of this attempt that have failed and are newer than the last complete one.
     failed: BTreeSet<CheckpointId>,
     restarts: RestartHistory,
@@ -142,6 +146,8 @@ impl Coordinator {
             in_flight: InFlight::default(),
             checkpoint_next: latest.unwrap_or_default().next(),
             completed,
+            stops: false,
+            stopped_at: None,
             failed: BTreeSet::new(),
             restarts: RestartHistory::default(),
             stats: CoordinatorStats::default(),
@@ -262,6 +268,21 @@ impl Coordinator {
                 self.end(CoordinatorOutput::Failed(JobError::Cancelled));
             }
             Phase::Ended => {}
+        }
+        self.advance(now);
+    }
+
+    /// The user wants the job to stop at a checkpoint that is taken for it: the sources read nothing
+    /// more, and all that came before is committed (rule 51). It is taken at once, whatever the
+    /// pause between checkpoints (rule 44), and again if it fails. To be said to every attempt;
+    /// saying it again changes nothing.
+    pub fn stop(&mut self, now: Instant) {
+        if let Phase::Running { trigger_at } = &mut self.phase
+            && !self.stops
+            && self.config.mechanism.takes_checkpoints()
+        {
+            self.stops = true;
+            *trigger_at = now;
         }
         self.advance(now);
     }

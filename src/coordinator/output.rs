@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::recovery::{FailureCause, JobError};
+use crate::graph::JobShape;
 use crate::id::{AttemptId, CheckpointId, TaskId, VertexId};
 use crate::message::{AbortReason, Loss, ToTask};
 use crate::storage::{CheckpointMetadata, StoreRequest};
@@ -17,6 +18,8 @@ pub struct Plan {
     pub sources: Vec<TaskId>,
     /// The sources whose splits are assigned to readers that ask.
     pub assigned: Vec<Readers>,
+    /// How the job is laid out, for whoever restores it in another layout.
+    pub shape: JobShape,
 }
 
 /// Who reads a source whose splits are assigned.
@@ -80,6 +83,9 @@ pub enum CoordinatorOutput {
         /// Where it begins; `None` is the job's start. Without checkpoints the driver restores the
         /// sources' reservations itself.
         restore: Option<CheckpointMetadata>,
+        /// The job stops where it begins: the tasks are to be told by
+        /// [`Task::halt`](crate::task::Task::halt).
+        halts: bool,
     },
     /// Search the source for splits behind the first `known` ones, and pass what is found, exactly
     /// once, to [`handle_found`](super::Coordinator::handle_found). A search that finds nothing is

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::graph::JobShape;
 use crate::id::{AttemptId, CheckpointId, TaskId};
 use crate::storage::{CheckpointMetadata, SplitPool, StateHandle, StoreKey};
 use crate::time::Instant;
@@ -60,6 +61,8 @@ pub(super) struct PendingCheckpoint {
     parts: Vec<Option<Part>>,
     /// The coordinator's own part.
     pools: Vec<SplitPool>,
+    /// The job is to stop at it.
+    pub(super) stops: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -89,7 +92,7 @@ impl PendingCheckpoint {
         expires_at: Instant,
     ) -> Self {
         let parts = vec![None; tasks as usize];
-        Self { checkpoint, attempt, triggered_at, expires_at, parts, pools }
+        Self { checkpoint, attempt, triggered_at, expires_at, parts, pools, stops: false }
     }
 
     /// Whether the part of `task` is there.
@@ -123,12 +126,13 @@ impl PendingCheckpoint {
 
     /// The metadata of the checkpoint, if no part is missing. It is final if every task had seen
     /// the end of its data.
-    pub(super) fn metadata(&self, job: &str) -> Option<CheckpointMetadata> {
+    pub(super) fn metadata(&self, job: &str, shape: &JobShape) -> Option<CheckpointMetadata> {
         let parts: Vec<Part> = self.parts.iter().copied().collect::<Option<_>>()?;
         Some(CheckpointMetadata {
             checkpoint: self.checkpoint,
             attempt: self.attempt,
             job: job.to_owned(),
+            shape: shape.clone(),
             tasks: parts.iter().map(|part| part.state).collect(),
             pools: self.pools.clone(),
             finished: parts.iter().all(|part| part.finished),
@@ -141,6 +145,8 @@ impl PendingCheckpoint {
 pub(super) struct Finalization {
     pub(super) metadata: CheckpointMetadata,
     pub(super) triggered_at: Instant,
+    /// The job is to stop at it.
+    pub(super) stops: bool,
     pub(super) put: MetadataPut,
 }
 
@@ -184,9 +190,9 @@ mod tests {
         }
         assert_eq!(pending.acknowledge(first, handle(3, 2, 0), true), AckResult::Accepted);
         assert_eq!(pending.acknowledge(first, handle(3, 2, 0), false), AckResult::Duplicate);
-        assert_eq!(pending.metadata("job"), None);
+        assert_eq!(pending.metadata("job", &JobShape::default()), None);
         assert_eq!(pending.acknowledge(second, handle(3, 2, 1), true), AckResult::Accepted);
-        let metadata = pending.metadata("job").unwrap();
+        let metadata = pending.metadata("job", &JobShape::default()).unwrap();
         assert_eq!(metadata.tasks, [handle(3, 2, 0), handle(3, 2, 1)]);
         assert!(metadata.finished, "the duplicate must not have replaced the first part");
     }
@@ -196,6 +202,6 @@ mod tests {
         let mut pending = pending(1, 1);
         pending.acknowledge(TaskId::new(0), handle(1, 1, 0), true);
         pending.acknowledge(TaskId::new(1), handle(1, 1, 1), false);
-        assert!(!pending.metadata("job").unwrap().finished);
+        assert!(!pending.metadata("job", &JobShape::default()).unwrap().finished);
     }
 }

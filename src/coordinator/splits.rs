@@ -52,6 +52,7 @@ mod tests {
     use super::*;
     use crate::config::JobConfig;
     use crate::coordinator::{Plan, Readers, Recovered};
+    use crate::graph::JobShape;
     use crate::id::{AttemptId, CheckpointId, SplitId};
     use crate::message::{AbortReason, Assignment, FromTask, TaskMessage, ToTask};
     use crate::storage::{
@@ -75,7 +76,8 @@ mod tests {
     impl Bench {
         fn new(recovered: Recovered) -> Self {
             let assigned = vec![Readers { source: SOURCE, tasks: READERS.to_vec() }];
-            let plan = Plan { tasks: 2, sources: READERS.to_vec(), assigned };
+            let plan =
+                Plan { tasks: 2, sources: READERS.to_vec(), assigned, shape: JobShape::default() };
             let config = JobConfig {
                 checkpoint_interval: INTERVAL,
                 checkpoint_pause_min: Duration::ZERO,

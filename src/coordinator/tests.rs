@@ -1,7 +1,9 @@
 mod overlapping;
+mod stopping;
 
 use super::*;
 use crate::config::RestartStrategy;
+use crate::graph::JobShape;
 use crate::guarantee::Mechanism;
 use crate::message::{AbortReason, TaskError};
 use crate::storage::{StateHandle, StoreOutcome};
@@ -36,7 +38,8 @@ fn metadata(checkpoint: u64, attempt: u64, finished: bool) -> CheckpointMetadata
     let tasks = (0..TASKS).map(|task| state(checkpoint, attempt, task)).collect();
     let (checkpoint, attempt) = (CheckpointId::new(checkpoint), AttemptId::new(attempt));
     let (job, pools) = ("job".to_owned(), Vec::new());
-    CheckpointMetadata { checkpoint, attempt, job, tasks, pools, finished }
+    let shape = JobShape::default();
+    CheckpointMetadata { checkpoint, attempt, job, shape, tasks, pools, finished }
 }
 
 fn state(checkpoint: u64, attempt: u64, task: u32) -> StateHandle {
@@ -65,7 +68,12 @@ fn unknown() -> StoreOutcome {
 fn text(output: CoordinatorOutput) -> String {
     match output {
         CoordinatorOutput::Send { task, attempt, message } => match message {
-            ToTask::Trigger { checkpoint, .. } => format!("{task} {attempt} Trigger {checkpoint}"),
+            ToTask::Trigger { checkpoint, stops: false, .. } => {
+                format!("{task} {attempt} Trigger {checkpoint}")
+            }
+            ToTask::Trigger { checkpoint, stops: true, .. } => {
+                format!("{task} {attempt} Trigger {checkpoint} and stop")
+            }
             ToTask::Completed(checkpoint) => format!("{task} {attempt} Completed {checkpoint}"),
             ToTask::Finish(checkpoint) => format!("{task} {attempt} Finish {checkpoint}"),
             ToTask::Aborted(checkpoint) => format!("{task} {attempt} Aborted {checkpoint}"),
@@ -82,7 +90,10 @@ fn text(output: CoordinatorOutput) -> String {
         CoordinatorOutput::Store(StoreRequest::Discard(checkpoint)) => {
             format!("discard {checkpoint}")
         }
-        CoordinatorOutput::Deploy { attempt, restore } => match restore {
+        CoordinatorOutput::Deploy { attempt, restore: Some(restore), halts: true } => {
+            format!("deploy {attempt} from {} and halt", restore.checkpoint)
+        }
+        CoordinatorOutput::Deploy { attempt, restore, .. } => match restore {
             Some(metadata) => format!("deploy {attempt} from {}", metadata.checkpoint),
             None => format!("deploy {attempt} from the start"),
         },
@@ -97,7 +108,7 @@ fn text(output: CoordinatorOutput) -> String {
 impl Bench {
     fn new(config: JobConfig, recovered: Recovered) -> Self {
         let sources = [0, 1].map(TaskId::new).to_vec();
-        let plan = Plan { tasks: TASKS, sources, assigned: Vec::new() };
+        let plan = Plan { tasks: TASKS, sources, assigned: Vec::new(), shape: JobShape::default() };
         let now = Instant::ZERO;
         let coordinator = Coordinator::new("job".to_owned(), plan, config, recovered, now);
         Self { coordinator, now, notes: Vec::new(), deadline: None }

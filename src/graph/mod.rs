@@ -4,4 +4,6 @@ pub mod partition;
 pub mod physical;
 
 pub use partition::Partition;
-pub use physical::{Channel, Cycle, Edge, EdgeId, PhysicalGraph, Subtask, Vertex};
+pub use physical::{
+    Channel, Cycle, Edge, EdgeId, JobShape, PhysicalGraph, Subtask, Vertex, VertexShape,
+};

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::graph::Partition;
 use crate::id::{AttemptId, ChannelId, ChannelIndex, OutletIndex, SubtaskIndex, TaskId, VertexId};
 use crate::state::key_group::{KeyGroupAssigner, KeyGroupRange};
@@ -12,17 +14,67 @@ use crate::state::key_group::{KeyGroupAssigner, KeyGroupRange};
 pub struct Vertex {
     /// The uids of its operators, joined by " -> ".
     pub name: Arc<str>,
+    /// These uids: its source's first, its sink's last.
+    pub uids: Vec<Arc<str>>,
     /// How many subtasks it has.
     pub parallelism: usize,
     /// Whether it begins with a source.
     pub is_source: bool,
 }
 
+/// How a job was laid out when a checkpoint was taken: what is needed to deal its state out to
+/// another layout.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobShape {
+    /// How many key groups there are.
+    pub key_groups: u32,
+    /// The vertices, in order.
+    pub vertices: Vec<VertexShape>,
+    /// The edges, in order.
+    pub edges: Vec<Edge>,
+}
+
+/// How a vertex was laid out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VertexShape {
+    /// As [`Vertex::uids`].
+    pub uids: Vec<String>,
+    /// Whether it begins with a source.
+    pub is_source: bool,
+    /// How many subtasks it has.
+    pub parallelism: u32,
+}
+
+impl JobShape {
+    /// As many key groups, and nothing else.
+    pub fn without_vertices(&self) -> Self {
+        Self { key_groups: self.key_groups, ..Self::default() }
+    }
+
+    /// The graph of this shape.
+    ///
+    /// # Errors
+    /// If there is no such graph: the shape is not one that a job had.
+    pub fn graph(&self) -> Result<PhysicalGraph, Cycle> {
+        let vertex = |shape: &VertexShape| {
+            let uids: Vec<Arc<str>> = shape.uids.iter().map(|uid| uid.as_str().into()).collect();
+            let VertexShape { parallelism, is_source, .. } = *shape;
+            Vertex {
+                name: uids.join(" -> ").into(),
+                uids,
+                parallelism: parallelism as usize,
+                is_source,
+            }
+        };
+        PhysicalGraph::new(self.vertices.iter().map(vertex).collect(), self.edges.clone())
+    }
+}
+
 /// The position of an edge in the order in which edges were added.
 pub type EdgeId = usize;
 
 /// An edge between two vertices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Edge {
     /// The sender.
     pub from: VertexId,
@@ -272,7 +324,12 @@ mod tests {
 
     #[test]
     fn a_circle_is_refused_by_the_name_of_a_vertex_in_it() {
-        let vertex = |name: &str| Vertex { name: name.into(), parallelism: 1, is_source: false };
+        let vertex = |name: &str| Vertex {
+            name: name.into(),
+            uids: vec![name.into()],
+            parallelism: 1,
+            is_source: false,
+        };
         let edge = |from, to| Edge {
             from: VertexId::new(from),
             to: VertexId::new(to),
@@ -289,6 +346,7 @@ mod tests {
     fn tasks_and_channels_are_numbered_by_position() {
         let vertex = |name: &str, parallelism, is_source| Vertex {
             name: name.into(),
+            uids: vec![name.into()],
             parallelism,
             is_source,
         };

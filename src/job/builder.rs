@@ -205,6 +205,7 @@ impl JobBuilder {
             return Err(GraphError::NoSource(draft.name.clone()));
         }
         let widest = draft.vertices.iter().map(|(vertex, _)| vertex.parallelism).max();
+        let are_key_groups_given = draft.key_groups.is_some();
         let key_groups = draft.key_groups.unwrap_or_else(|| {
             default_max_parallelism(widest.unwrap_or(1).clamp(1, 32_768) as u32)
         });
@@ -219,7 +220,14 @@ impl JobBuilder {
         check_destinations(&draft.vertices)?;
         let (vertices, parts) = draft.vertices.iter().cloned().unzip();
         let graph = PhysicalGraph::new(vertices, draft.edges.clone())?;
-        Ok(Job { name: draft.name.clone(), config, graph, vertices: parts, key_groups })
+        Ok(Job {
+            name: draft.name.clone(),
+            config,
+            graph,
+            vertices: parts,
+            key_groups,
+            are_key_groups_given,
+        })
     }
 }
 
@@ -406,6 +414,7 @@ impl<S: Segment> Stream<S> {
         draft.vertices.push((
             Vertex {
                 name: name.into(),
+                uids: self.uids.iter().map(|uid| uid.as_str().into()).collect(),
                 parallelism: self.parallelism,
                 is_source: self.head.source.is_some(),
             },

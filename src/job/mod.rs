@@ -3,15 +3,21 @@
 
 mod builder;
 mod claim;
+mod deal;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::config::JobConfig;
 use crate::coordinator::{Plan, Readers};
 use crate::element::Batch;
-use crate::graph::{Channel, Cycle, Partition, PhysicalGraph, Subtask};
+use crate::graph::{
+    Channel, Cycle, JobShape, Partition, PhysicalGraph, Subtask, Vertex, VertexShape,
+};
 use crate::guarantee::{Mechanism, SinkContract, StateHome};
-use crate::id::{AttemptId, OutletIndex, SubtaskIndex, TaskId, TransactionId, VertexId};
+use crate::id::{
+    AttemptId, ChannelIndex, OutletIndex, SubtaskIndex, TaskId, TransactionId, VertexId,
+};
 use crate::operator::OperatorTraits;
 use crate::operator::queue::Deliveries;
 use crate::operator::route::Route;
@@ -22,13 +28,15 @@ use crate::operator::source::{
 use crate::operator::stage::Stage;
 use crate::operator::unacknowledged::Unacknowledged;
 use crate::state::RestoreError;
+use crate::state::codec::Format;
 use crate::state::key_group::{KeyGroupAssigner, KeyGroupCount};
-use crate::state::snapshot::{LoggedRows, LoggedState, OperatorSnapshot, SourceState, TaskState};
+use crate::state::snapshot::{Bytes, InFlight, LoggedRows, LoggedState, SourceState, TaskState};
 use crate::storage::ProgressLog;
 use crate::task::{Outlet, Progress, Task, TaskParts};
 
 pub use builder::{JobBuilder, KeyedStream, Stream};
 pub use claim::{InferredClaim, SinkClaim};
+pub use deal::{DealError, Dealt, Left};
 
 /// A job that can run: what the builder has checked.
 #[derive(Clone)]
@@ -38,6 +46,8 @@ pub struct Job {
     graph: PhysicalGraph,
     vertices: Vec<VertexParts>,
     key_groups: KeyGroupCount,
+    /// By the user; otherwise they follow from the parallelism.
+    are_key_groups_given: bool,
 }
 
 /// What each subtask of a vertex is copied from.
@@ -75,9 +85,13 @@ enum SinkStage {
 }
 
 impl SinkParts {
-    fn restore_log(&self, log: &[LoggedState]) -> Result<Vec<LoggedRows>, RestoreError> {
+    fn restore_log(
+        &self,
+        format: Format,
+        log: &[LoggedState],
+    ) -> Result<Vec<LoggedRows>, RestoreError> {
         let restored = log.iter().map(|logged| {
-            let rows = self.sink.decode(&logged.rows).map_err(RestoreError::Rows)?;
+            let rows = self.sink.decode(format, &logged.rows).map_err(RestoreError::Rows)?;
             Ok(LoggedRows { pending: logged.pending, batches: Arc::new(vec![rows]) })
         });
         restored.collect()
@@ -312,6 +326,21 @@ impl Job {
             tasks: self.graph.task_count() as u32,
             sources: self.graph.source_tasks(),
             assigned: assigned.collect(),
+            shape: self.shape(),
+        }
+    }
+
+    /// How it is laid out.
+    pub fn shape(&self) -> JobShape {
+        let vertex = |vertex: &Vertex| VertexShape {
+            uids: vertex.uids.iter().map(|uid| uid.to_string()).collect(),
+            is_source: vertex.is_source,
+            parallelism: vertex.parallelism as u32,
+        };
+        JobShape {
+            key_groups: self.key_groups.get(),
+            vertices: self.graph.vertices().iter().map(vertex).collect(),
+            edges: self.graph.edges().to_vec(),
         }
     }
 
@@ -362,7 +391,11 @@ impl Job {
                     let kept = self.unacknowledged(task, &state)?;
                     progress.restore(state.checkpoint, state.finished, numbers, kept);
                 }
-                let log = parts.sink.as_ref().map(|sink| sink.restore_log(&state.log)).transpose();
+                let log = parts
+                    .sink
+                    .as_ref()
+                    .map(|sink| sink.restore_log(state.format, &state.log))
+                    .transpose();
                 (state.source, state.transactions, log?.unwrap_or_default(), state.finished)
             }
         };
@@ -399,6 +432,43 @@ impl Job {
         Ok(Task::new(parts, finished))
     }
 
+    /// A task's part of a checkpoint in the portable format.
+    ///
+    /// # Errors
+    /// If the state is not this task's.
+    ///
+    /// # Panics
+    /// If there is no such task.
+    pub fn portable(&self, state: TaskState) -> Result<TaskState, RestoreError> {
+        let (vertex, _) = self.graph.place_of(state.task);
+        let parts = &self.vertices[vertex.index()];
+        let mut stage = parts.stage.clone();
+        stage.open(&self.subtask(state.task, AttemptId::default()));
+        stage.restore(&state.operators)?;
+        let format = Format::Portable;
+        let operators = stage.snapshot().iter().map(|operator| operator.to_state(format)).collect();
+        let log = parts.sink.as_ref().map(|sink| sink.restore_log(state.format, &state.log));
+        let log = log.transpose()?.unwrap_or_default();
+        let log = log.iter().map(|rows| rows.to_state(format)).collect();
+        let in_flight = InFlight {
+            inputs: self.decode_inputs(&state)?,
+            outputs: self.unacknowledged(state.task, &state)?.into_iter().collect(),
+        };
+        Ok(TaskState { format, operators, log, in_flight: in_flight.encode(format), ..state })
+    }
+
+    fn decode_inputs(
+        &self,
+        state: &TaskState,
+    ) -> Result<BTreeMap<ChannelIndex, Vec<Batch>>, RestoreError> {
+        let (vertex, _) = self.graph.place_of(state.task);
+        let decode = |(channel, batches): (&ChannelIndex, &Vec<Bytes>)| {
+            let stored = batches.iter().map(|bytes| (state.format, bytes)).collect();
+            Ok((*channel, self.decode_in_flight(vertex, stored)?))
+        };
+        state.in_flight.inputs.iter().map(decode).collect()
+    }
+
     /// The last write of a task's progress, with all of its state.
     ///
     /// # Errors
@@ -415,7 +485,8 @@ impl Job {
         for change in &changes {
             stage.apply(&change.operators)?;
         }
-        let operators = stage.snapshot().iter().map(OperatorSnapshot::to_state).collect();
+        let operators =
+            stage.snapshot().iter().map(|operator| operator.to_state(Format::Binary)).collect();
         Ok(changes.pop().map_or(base, |last| TaskState { operators, ..last }))
     }
 
@@ -441,11 +512,11 @@ impl Job {
         task: TaskId,
         state: &TaskState,
     ) -> Result<Vec<(OutletIndex, Vec<Batch>)>, RestoreError> {
-        let of_outlet = |(outlet, batches): (&OutletIndex, &Vec<Vec<u8>>)| {
+        let of_outlet = |(outlet, batches): (&OutletIndex, &Vec<Bytes>)| {
             let channel = self.graph.outputs(task)[outlet.index()];
             let (vertex, _) = self.graph.place_of(self.graph.channels()[channel.index()].to);
             let stage = &self.vertices[vertex.index()].stage;
-            let batches = batches.iter().map(|bytes| stage.decode_input(bytes));
+            let batches = batches.iter().map(|bytes| stage.decode_input(state.format, bytes));
             let batches = batches.collect::<Result<_, _>>().map_err(RestoreError::InFlight)?;
             Ok((*outlet, batches))
         };
@@ -489,14 +560,20 @@ impl Job {
     pub fn in_flight(&self, states: &[TaskState]) -> Result<Vec<Vec<Batch>>, RestoreError> {
         let of_channel = |channel: &Channel| {
             let (vertex, _) = self.graph.place_of(channel.to);
-            let stage = &self.vertices[vertex.index()].stage;
-            let received = states[channel.to.index()].in_flight.inputs.get(&channel.index);
-            let emitted = states[channel.from.index()].in_flight.outputs.get(&channel.outlet);
-            let batches = received.into_iter().chain(emitted).flatten();
-            let batches = batches.map(|bytes| stage.decode_input(bytes));
-            batches.collect::<Result<_, _>>().map_err(RestoreError::InFlight)
+            self.decode_in_flight(vertex, deal::stored_in_flight(channel, states))
         };
         self.graph.channels().iter().map(of_channel).collect()
+    }
+
+    /// Records that were on their way to a vertex.
+    fn decode_in_flight(
+        &self,
+        to: VertexId,
+        stored: Vec<(Format, &Bytes)>,
+    ) -> Result<Vec<Batch>, RestoreError> {
+        let stage = &self.vertices[to.index()].stage;
+        let batches = stored.into_iter().map(|(format, bytes)| stage.decode_input(format, bytes));
+        batches.collect::<Result<_, _>>().map_err(RestoreError::InFlight)
     }
 
     fn subtask(&self, task: TaskId, attempt: AttemptId) -> Subtask {

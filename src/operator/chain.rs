@@ -166,12 +166,13 @@ impl<O: Operator> Segment for Named<O> {
             Extent::Whole => self.operator.snapshot(),
             Extent::Changes => self.operator.changes(),
         };
-        if parts.keyed.is_some() || parts.timers.is_some() || parts.operator.is_some() {
+        if !parts.is_empty() {
             into.push(OperatorSnapshot {
                 uid: self.uid.clone(),
                 keyed: parts.keyed,
                 timers: parts.timers,
-                operator: parts.operator,
+                watermark: parts.watermark,
+                lists: parts.lists,
             });
         }
     }

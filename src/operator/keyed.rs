@@ -170,11 +170,8 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Keyed<P, S> {
     }
 
     /// Inputs bring watermarks anew, behind the records that were in flight (rule 31).
-    fn restore_watermark(&mut self, state: &OperatorState) -> Result<(), RestoreError> {
-        if let Some(watermark) = &state.operator {
-            self.watermark = codec::decode(watermark).map_err(RestoreError::Watermark)?;
-        }
-        Ok(())
+    fn restore_watermark(&mut self, state: &OperatorState) {
+        self.watermark = state.watermark.unwrap_or(self.watermark);
     }
 }
 
@@ -223,18 +220,20 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Operator for Keyed<P,
         StateParts {
             keyed: Some(self.state.snapshot()),
             timers: Some(self.timers.snapshot()),
-            operator: Some(codec::encode(&self.watermark)),
+            watermark: Some(self.watermark),
+            lists: Vec::new(),
         }
     }
 
     fn restore(&mut self, state: &OperatorState) -> Result<(), RestoreError> {
         if let Some(groups) = &state.keyed {
-            self.state.restore(groups)?;
+            self.state.restore(state.format, groups)?;
         }
         if let Some(groups) = &state.timers {
-            self.timers.restore(groups)?;
+            self.timers.restore(state.format, groups)?;
         }
-        self.restore_watermark(state)
+        self.restore_watermark(state);
+        Ok(())
     }
 
     fn track_changes(&mut self) {
@@ -246,14 +245,16 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Operator for Keyed<P,
         StateParts {
             keyed: Some(self.state.changes()),
             timers: Some(self.timers.changes()),
-            operator: Some(codec::encode(&self.watermark)),
+            watermark: Some(self.watermark),
+            lists: Vec::new(),
         }
     }
 
     fn apply(&mut self, changes: &OperatorState) -> Result<(), RestoreError> {
-        self.state.apply(changes.keyed.as_deref().unwrap_or_default())?;
-        self.timers.apply(changes.timers.as_deref().unwrap_or_default())?;
-        self.restore_watermark(changes)
+        self.state.apply(changes.format, changes.keyed.as_deref().unwrap_or_default())?;
+        self.timers.apply(changes.format, changes.timers.as_deref().unwrap_or_default())?;
+        self.restore_watermark(changes);
+        Ok(())
     }
 
     fn traits(&self) -> OperatorTraits {
@@ -368,10 +369,10 @@ mod tests {
         let mut out = Vec::new();
         let mut clock = Keyed::new(Clock, ByValue(|record: &u64| *record));
         clock.on_watermark(at(7), &mut out);
-        let operator = clock.snapshot().operator;
+        let watermark = clock.snapshot().watermark;
 
         let mut restored = Keyed::new(Clock, ByValue(|record: &u64| *record));
-        restored.restore(&OperatorState { operator, ..OperatorState::default() }).unwrap();
+        restored.restore(&OperatorState { watermark, ..OperatorState::default() }).unwrap();
         restored.process(1, &mut out);
         restored.on_watermark(at(3), &mut out);
         restored.process(1, &mut out);

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use crate::element::Record;
 use crate::graph::Subtask;
 use crate::state::RestoreError;
+use crate::state::operator::ListShare;
 use crate::state::snapshot::{OperatorState, Share};
 use crate::time::EventTime;
 
@@ -117,8 +118,18 @@ pub struct StateParts {
     pub keyed: Option<Arc<dyn Share>>,
     /// Event-time timers.
     pub timers: Option<Arc<dyn Share>>,
-    /// State that is not keyed, in the checkpoint encoding.
-    pub operator: Option<Vec<u8>>,
+    /// How far event time was, if that is part of the state.
+    pub watermark: Option<EventTime>,
+    /// State that is not keyed (see [`OperatorList`](crate::state::operator::OperatorList)).
+    pub lists: Vec<ListShare>,
+}
+
+impl StateParts {
+    /// Whether there is no state.
+    pub fn is_empty(&self) -> bool {
+        let Self { keyed, timers, watermark, lists } = self;
+        keyed.is_none() && timers.is_none() && watermark.is_none() && lists.is_empty()
+    }
 }
 
 /// What an operator declares about itself, for the claim that is inferred from it.

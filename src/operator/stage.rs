@@ -7,7 +7,7 @@ use crate::graph::Subtask;
 use crate::operator::chain::Segment;
 use crate::operator::{Cell, OperatorTraits};
 use crate::state::RestoreError;
-use crate::state::codec::DecodeError;
+use crate::state::codec::{DecodeError, Format};
 use crate::state::snapshot::{Extent, OperatorSnapshot, OperatorState};
 use crate::time::EventTime;
 
@@ -31,7 +31,7 @@ pub trait Stage: Send {
     ///
     /// # Errors
     /// If they are not such records.
-    fn decode_input(&self, bytes: &[u8]) -> Result<Batch, DecodeError>;
+    fn decode_input(&self, format: Format, bytes: &[u8]) -> Result<Batch, DecodeError>;
     /// Restores every operator.
     ///
     /// # Errors
@@ -110,8 +110,8 @@ impl<S: Segment> Stage for Fused<S> {
         self.0.restore(Extent::Changes, changes)
     }
 
-    fn decode_input(&self, bytes: &[u8]) -> Result<Batch, DecodeError> {
-        Batch::decode::<S::In>(bytes)
+    fn decode_input(&self, format: Format, bytes: &[u8]) -> Result<Batch, DecodeError> {
+        Batch::decode::<S::In>(format, bytes)
     }
 
     fn describe(&self) -> Vec<(Arc<str>, OperatorTraits)> {

@@ -10,15 +10,18 @@ use crate::coordinator::{Coordinator, CoordinatorNote, JobError};
 use crate::drive::{CoordinatorDriver, drain_coordinator};
 use crate::guarantee::Mechanism;
 use crate::id::{AttemptId, CheckpointId, SplitId, TaskId, VertexId};
-use crate::job::Job;
+use crate::job::{Job, TaskStart};
 use crate::message::{Found, FromTask, TaskError, TaskMessage, ToTask};
 use crate::runtime::deploy::{self, Cargo, Origin, Refusal};
 use crate::runtime::guard;
 use crate::runtime::mail::{ToCoordinator, ToWorker, WorkerAddress};
-use crate::runtime::options::{RunError, RunEvent, RunReport};
+use crate::runtime::options::{RunError, RunEvent, RunReport, StopAt};
+use crate::runtime::savepoint::Savepoint;
 use crate::runtime::slot::Counters;
 use crate::runtime::store::CheckpointStore;
+use crate::runtime::throttle::Throttle;
 use crate::runtime::writer::{Asker, WriteOrder};
+use crate::state::snapshot::SourceState;
 use crate::state::store::StateStore;
 use crate::storage::{CheckpointMetadata, StoreRequest, StoreValue};
 use crate::time::Instant;
@@ -33,6 +36,8 @@ pub(super) struct Conductor<'a> {
     pub(super) counters: Arc<Counters>,
     pub(super) observer: Box<dyn FnMut(RunEvent<'_>)>,
     pub(super) stop: Arc<AtomicBool>,
+    pub(super) stop_at: Option<StopAt>,
+    pub(super) throttle: Arc<Throttle>,
     pub(super) started: std::time::Instant,
     pub(super) progress: Progress,
 }
@@ -48,6 +53,8 @@ pub(super) struct Progress {
     /// The workers that have not yet confirmed the cancellation.
     cancelling: usize,
     outcome: Option<Result<(), JobError>>,
+    /// How many records lie before the positions where the run began.
+    first: Option<u64>,
     /// The bytes of checkpoints whose metadata is being written.
     bytes: BTreeMap<CheckpointId, u64>,
     /// How many records each source task has lost of each split.
@@ -78,6 +85,7 @@ impl Conductor<'_> {
             }
             if let Some(outcome) = self.progress.outcome.take() {
                 outcome?;
+                self.write_savepoint(&coordinator)?;
                 return Ok(self.report(&coordinator));
             }
             if self.search_for_splits(&mut coordinator) {
@@ -116,6 +124,9 @@ impl Conductor<'_> {
         }
         if self.stop.load(Ordering::Relaxed) {
             coordinator.cancel(now);
+        }
+        if self.stop_at.as_ref().is_some_and(|stop| !stop.drains) && self.throttle.is_spent() {
+            coordinator.stop(now);
         }
     }
 
@@ -160,6 +171,16 @@ impl Conductor<'_> {
         });
     }
 
+    /// Writes the checkpoint that the job has stopped at as a savepoint, if one is wanted. All that
+    /// was pending is committed by now.
+    fn write_savepoint(&self, coordinator: &Coordinator) -> Result<(), RunError> {
+        let Some(stop) = &self.stop_at else { return Ok(()) };
+        let last = coordinator.completed().last();
+        let last = last.expect("a job that takes checkpoints ends by one");
+        let savepoint = Savepoint::of(self.job, self.store.as_ref(), last)?.committed();
+        Ok(savepoint.write(&stop.savepoint)?)
+    }
+
     fn report(self, coordinator: &Coordinator) -> RunReport {
         RunReport {
             records_in: self.counters.records_in.load(Ordering::Relaxed),
@@ -171,10 +192,23 @@ impl Conductor<'_> {
         }
     }
 
+    /// Notes how many records lie before the positions where an attempt begins, and at the first
+    /// one where the run does.
+    fn count_read(&mut self, starts: &[TaskStart]) {
+        let of_start = |start: &TaskStart| match start {
+            TaskStart::Restored(state) => state.source.as_ref().map(SourceState::records),
+            TaskStart::Fresh(source) => source.as_ref().map(SourceState::records),
+        };
+        let read: u64 = starts.iter().filter_map(of_start).sum();
+        let first = *self.progress.first.get_or_insert(read);
+        self.throttle.begin_behind(read.saturating_sub(first));
+    }
+
     fn load(
-        &self,
+        &mut self,
         attempt: AttemptId,
         restore: Option<&CheckpointMetadata>,
+        halts: bool,
     ) -> Result<Vec<Cargo>, Refusal> {
         let starts = match restore {
             Some(metadata) => deploy::restored(metadata, self.store.as_ref())?,
@@ -191,9 +225,11 @@ impl Conductor<'_> {
                 | Mechanism::AlignedTimeout => deploy::fresh(self.job)?,
             },
         };
+        self.count_read(&starts);
         let restored = restore.map(|metadata| metadata.checkpoint);
+        let halts = restored.filter(|_| halts);
         let state_at = self.state_store.as_deref().map(|store| (store, restored));
-        let origin = Origin { store: self.store.as_ref(), checkpoint: restore };
+        let origin = Origin { store: self.store.as_ref(), checkpoint: restore, halts };
         deploy::load(self.job, attempt, starts, &origin, self.workers.len(), state_at)
     }
 }
@@ -216,8 +252,8 @@ impl CoordinatorDriver for Conductor<'_> {
 
     /// The writer has nothing of an earlier attempt left to do: it wrote this attempt's number
     /// last.
-    fn deploy(&mut self, attempt: AttemptId, restore: Option<CheckpointMetadata>) {
-        match self.load(attempt, restore.as_ref()) {
+    fn deploy(&mut self, attempt: AttemptId, restore: Option<CheckpointMetadata>, halts: bool) {
+        match self.load(attempt, restore.as_ref(), halts) {
             Ok(cargo) => {
                 for (worker, Cargo { slots, queues }) in self.workers.iter().zip(cargo) {
                     worker.send(ToWorker::Deploy { attempt, slots, queues });

@@ -156,6 +156,8 @@ pub(super) struct Origin<'a> {
     pub(super) store: &'a dyn CheckpointStore,
     /// None under transactional updates, where each task has its own progress.
     pub(super) checkpoint: Option<&'a CheckpointMetadata>,
+    /// The checkpoint, if the job stops at it.
+    pub(super) halts: Option<CheckpointId>,
 }
 
 impl Origin<'_> {
@@ -207,6 +209,7 @@ pub(super) fn load(
             machine.map_err(|error| damaged(origin.store, origin.of_task(job, task), &error))
         });
         let mut machine = machine.map_err(|error| (task, error))?;
+        origin.halts.into_iter().for_each(|checkpoint| machine.halt(checkpoint));
         let saver = state_at.map(|at| open_state(at, &mut machine)).transpose();
         let saver = saver.map_err(|error| (task, error))?;
         let (vertex, subtask) = graph.place_of(task);

@@ -27,6 +27,7 @@ mod guard;
 mod mail;
 mod options;
 mod recover;
+mod savepoint;
 mod slot;
 mod store;
 mod throttle;
@@ -46,8 +47,11 @@ use self::slot::{Counters, Office};
 use self::throttle::Throttle;
 
 pub use self::file_store::FileStore;
-pub use self::options::{CheckpointFigures, Resume, RunError, RunEvent, RunOptions, RunReport};
+pub use self::options::{
+    CheckpointFigures, Resume, RunError, RunEvent, RunOptions, RunReport, StopAt,
+};
 pub use self::recover::begins_anew;
+pub use self::savepoint::{Savepoint, SavepointError};
 pub use self::store::{CheckpointStore, MemoryStore, PutError, StoreError};
 
 /// Runs `job` to its end.
@@ -67,18 +71,24 @@ pub fn run(job: &Job, options: RunOptions) -> Result<RunReport, RunError> {
         )));
     }
     let started = std::time::Instant::now();
-    let recovered = recover::find(job, options.store.as_ref(), &options.resume)?;
+    if let Some(stop) = &options.stop_at {
+        savepoint::check(job, &stop.savepoint)?;
+    }
+    let store = options.store.as_ref();
+    let (job, recovered) = &recover::find(job, store, &options.resume, options.left)?;
     let coordinator = Coordinator::new(
         job.name().to_owned(),
         job.plan(),
         job.config().clone(),
-        recovered,
+        recovered.clone(),
         Instant::ZERO,
     );
     let (to_coordinator, mail) = mpsc::channel();
     let (writer, orders) = mpsc::channel();
     let counters = Arc::new(Counters::default());
-    let throttle = Arc::new(Throttle::new(options.records_per_second));
+    let records_max = options.stop_at.as_ref().map(|stop| stop.records);
+    let drains = options.stop_at.as_ref().is_some_and(|stop| stop.drains);
+    let throttle = Arc::new(Throttle::new(options.records_per_second, records_max));
     let elements_max = deploy::elements_max(job);
     let workers = options.workers.max(1);
     let homes = Arc::new(deploy::homes(job.graph(), workers));
@@ -89,6 +99,7 @@ pub fn run(job: &Job, options: RunOptions) -> Result<RunReport, RunError> {
         coordinator: to_coordinator.clone(),
         writer: writer.clone(),
         throttle: throttle.clone(),
+        drains,
         counters: counters.clone(),
         started,
     });
@@ -102,6 +113,8 @@ pub fn run(job: &Job, options: RunOptions) -> Result<RunReport, RunError> {
         counters,
         observer: options.observer,
         stop: options.stop,
+        stop_at: options.stop_at,
+        throttle: throttle.clone(),
         started,
         progress: Progress::default(),
     };

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use crate::coordinator::{CoordinatorNote, JobError};
+use crate::job::Left;
 use crate::runtime::store::{CheckpointStore, MemoryStore, StoreError};
 use crate::state::store::StateStore;
 
@@ -25,6 +26,23 @@ pub struct RunOptions {
     pub observer: Box<dyn FnMut(RunEvent<'_>)>,
     /// Set it to stop the run; it can be resumed from its latest checkpoint.
     pub stop: Arc<AtomicBool>,
+    /// If the run is to stop with a savepoint.
+    pub stop_at: Option<StopAt>,
+    /// What to do with restored state that no operator of the job claims.
+    pub left: Left,
+}
+
+/// Where a run stops with a savepoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StopAt {
+    /// When all sources together have given so many records in this run, replayed ones not counted
+    /// again, or at the end of input.
+    pub records: u64,
+    /// The folder of the savepoint, which is made.
+    pub savepoint: PathBuf,
+    /// The data ends there: all event-time timers fire. Nothing can go on from such a savepoint
+    /// (rule 104).
+    pub drains: bool,
 }
 
 impl RunOptions {
@@ -38,6 +56,8 @@ impl RunOptions {
             records_per_second: None,
             observer: Box::new(|_| {}),
             stop: Arc::default(),
+            stop_at: None,
+            left: Left::Refused,
         }
     }
 }
@@ -55,8 +75,8 @@ pub enum Resume {
     /// At the latest checkpoint in the store, or behind the reserved positions; at the start of the
     /// input if there is none.
     Latest,
-    /// At the checkpoint in this folder, `chk-<id>`. It becomes the only one in the run's own
-    /// store: it is copied there if it lies elsewhere, and others are removed.
+    /// At the checkpoint in this folder, `chk-<id>`, or at the savepoint in it. It becomes the only
+    /// one in the run's own store: it is copied there if it lies elsewhere, and others are removed.
     From(PathBuf),
     /// At the start of the input. What is in the store is removed.
     Never,
@@ -116,9 +136,12 @@ pub enum RunError {
     /// The input does not hold records any more that the job still needs.
     #[error("{0}")]
     Lost(String),
-    /// A checkpoint is damaged, missing, or another job's.
+    /// A checkpoint or savepoint is damaged, missing, or another job's.
     #[error("{0}")]
     Restore(String),
+    /// The savepoint that was asked for can not be written.
+    #[error("{0}")]
+    Savepoint(String),
     /// Output that a checkpoint covers is gone from the external system.
     #[error("{0}")]
     OutputLost(String),

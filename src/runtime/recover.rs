@@ -8,20 +8,24 @@ use std::path::{Path, PathBuf};
 
 use crate::coordinator::Recovered;
 use crate::id::CheckpointId;
-use crate::job::Job;
+use crate::job::{DealError, Dealt, Job, Left};
 use crate::runtime::deploy;
 use crate::runtime::file_store::{FileStore, split_checkpoint_path};
 use crate::runtime::options::{Resume, RunError};
+use crate::runtime::savepoint::Savepoint;
 use crate::runtime::store::{CheckpointStore, StoreError};
 use crate::state::codec::{self, Kind};
+use crate::state::snapshot::TaskState;
 use crate::storage::{CheckpointMetadata, StateHandle, StoreKey};
 
-/// Reads what `resume` asks for and removes what it abandons.
+/// Reads what `resume` asks for and removes what it abandons. What was stored by a job of another
+/// shape is dealt out to this one, with as many key groups as it had then.
 pub(super) fn find(
     job: &Job,
     store: &dyn CheckpointStore,
     resume: &Resume,
-) -> Result<Recovered, RunError> {
+    left: Left,
+) -> Result<(Job, Recovered), RunError> {
     let attempt = match store.get(StoreKey::Attempt)? {
         Some(bytes) => Some(
             codec::open(Kind::Attempt, &bytes)
@@ -40,15 +44,30 @@ pub(super) fn find(
             }
             let checkpoints = stored_checkpoints(store)?
                 .into_iter()
-                .map(|checkpoint| read_metadata(job, store, checkpoint))
-                .collect::<Result<_, _>>()?;
-            Ok(found(checkpoints))
+                .map(|checkpoint| read_metadata(store, checkpoint))
+                .collect::<Result<Vec<_>, _>>()?;
+            let Some((latest, older)) = checkpoints.split_last() else {
+                return Ok((job.clone(), found(Vec::new())));
+            };
+            let key = StoreKey::Metadata(latest.checkpoint);
+            let fitted = Fitted::new(job, latest, left, &store.place_of(key))?;
+            if let Some(job) = fitted.unchanged(latest) {
+                return Ok((job, found(checkpoints)));
+            }
+            let dealt = fitted.deal(read_states(store, latest)?)?;
+            // Under a number of its own, so that a crash leaves the one or the other.
+            let dealt = dealt.with_number(latest.checkpoint.next());
+            let metadata = dealt.store(store)?;
+            Ok((dealt.job, found([older, &[latest.clone(), metadata]].concat())))
         }
         Resume::Never => {
             abandon(store, |_| true)?;
-            Ok(found(Vec::new()))
+            Ok((job.clone(), found(Vec::new())))
         }
-        Resume::From(path) => Ok(found(vec![begin_at(job, store, path)?])),
+        Resume::From(path) => {
+            let (job, metadata) = begin_at(job, store, path, left)?;
+            Ok((job, found(vec![metadata])))
+        }
     }
 }
 
@@ -67,13 +86,14 @@ pub fn begins_anew(job: &Job, store: &dyn CheckpointStore) -> Result<bool, Store
     Ok(!first.is_some_and(|first| listed.contains(&first)))
 }
 
-/// Makes the checkpoint at `path` the only one in the store. One of another store is copied, so
-/// that a crash before the next checkpoint leaves something to go on from.
+/// Makes the checkpoint or savepoint at `path` the only one in the store. One of another place is
+/// copied, so that a crash before the next checkpoint leaves something to go on from.
 fn begin_at(
     job: &Job,
     store: &dyn CheckpointStore,
     path: &Path,
-) -> Result<CheckpointMetadata, RunError> {
+    left: Left,
+) -> Result<(Job, CheckpointMetadata), RunError> {
     if !job.config().mechanism.takes_checkpoints() {
         let text = format!(
             "{}: the mechanism {} starts from no checkpoint",
@@ -82,18 +102,42 @@ fn begin_at(
         );
         return Err(RunError::Restore(text));
     }
+    if Savepoint::is_at(path) {
+        let Savepoint { metadata, states } = Savepoint::read(path)?;
+        let fitted = Fitted::new(job, &metadata, left, &path.display().to_string())?;
+        let dealt = fitted.deal(states)?;
+        abandon(store, |_| true)?;
+        return Ok((dealt.job.clone(), dealt.store(store)?));
+    }
     let Some((folder, checkpoint)) = split_checkpoint_path(path).filter(|_| path.is_dir()) else {
-        let text = format!("{}: no checkpoint is there (a folder chk-<number>)", path.display());
+        let text = format!(
+            "{}: no checkpoint is there (a folder chk-<number>), and no savepoint",
+            path.display()
+        );
         return Err(RunError::Restore(text));
     };
-    let own = PathBuf::from(store.place_of(StoreKey::Metadata(checkpoint)));
+    let key = StoreKey::Metadata(checkpoint);
+    let own = PathBuf::from(store.place_of(key));
     if own.parent().is_some_and(|own| is_same(own, path)) {
-        let metadata = read_metadata(job, store, checkpoint)?;
-        abandon(store, |key| key != StoreKey::Metadata(checkpoint))?;
-        return Ok(metadata);
+        let metadata = read_metadata(store, checkpoint)?;
+        let fitted = Fitted::new(job, &metadata, left, &store.place_of(key))?;
+        if let Some(job) = fitted.unchanged(&metadata) {
+            abandon(store, |other| other != key)?;
+            return Ok((job, metadata));
+        }
+        let dealt = fitted.deal(read_states(store, &metadata)?)?;
+        let dealt = dealt.with_number(checkpoint.next());
+        abandon(store, |other| other != key)?;
+        return Ok((dealt.job.clone(), dealt.store(store)?));
     }
     let other = FileStore::open(folder)?;
-    let metadata = read_metadata(job, &other, checkpoint)?;
+    let metadata = read_metadata(&other, checkpoint)?;
+    let fitted = Fitted::new(job, &metadata, left, &other.place_of(key))?;
+    let Some(job) = fitted.unchanged(&metadata) else {
+        let dealt = fitted.deal(read_states(&other, &metadata)?)?;
+        abandon(store, |_| true)?;
+        return Ok((dealt.job.clone(), dealt.store(store)?));
+    };
     for handle in &metadata.tasks {
         read_part(&other, handle)?;
     }
@@ -101,9 +145,127 @@ fn begin_at(
     for handle in &metadata.tasks {
         copy(store, handle.key, &read_part(&other, handle)?)?;
     }
-    let key = StoreKey::Metadata(checkpoint);
     copy(store, key, &codec::seal(Kind::Metadata, &metadata))?;
-    Ok(metadata)
+    Ok((job, metadata))
+}
+
+/// A job and a checkpoint that it may begin at.
+struct Fitted<'a> {
+    job: Job,
+    metadata: &'a CheckpointMetadata,
+    left: Left,
+    /// Where the checkpoint lies, for people.
+    place: String,
+}
+
+impl<'a> Fitted<'a> {
+    /// Has the job take over the number of key groups.
+    fn new(
+        job: &Job,
+        metadata: &'a CheckpointMetadata,
+        left: Left,
+        place: &str,
+    ) -> Result<Self, RunError> {
+        if metadata.job != job.name() && left == Left::Refused {
+            let text = format!(
+                "{place}: it belongs to the job '{}', not to '{}'",
+                metadata.job,
+                job.name()
+            );
+            return Err(RunError::Restore(text));
+        }
+        if metadata.job != job.name() {
+            return Ok(Self { job: job.clone(), metadata, left, place: place.to_owned() });
+        }
+        let shape = &metadata.shape;
+        let job = job.with_key_groups_of(shape).map_err(|error| refused(place, &error))?;
+        Ok(Self { job, metadata, left, place: place.to_owned() })
+    }
+
+    /// The job, if it can begin there as it is.
+    fn unchanged(&self, metadata: &CheckpointMetadata) -> Option<Job> {
+        let is_same = metadata.shape == self.job.shape() && metadata.job == self.job.name();
+        is_same.then(|| self.job.clone())
+    }
+
+    fn deal(self, states: Vec<TaskState>) -> Result<DealtOut, RunError> {
+        let Self { job, metadata, left, place } = self;
+        let config = job.config();
+        if config.state.is_external() {
+            let text = format!(
+                "{place}: it was taken in another layout of the job, and state that is {} can not \
+                 be dealt out anew: keep graph and parallelism as they were",
+                config.state
+            );
+            return Err(RunError::Restore(text));
+        }
+        // That a uid of another job is the same is an accident.
+        let dealt = match metadata.job == job.name() {
+            true => job.deal(&metadata.shape, states, &metadata.pools, left),
+            false => job.deal(&job.shape().without_vertices(), Vec::new(), &[], left),
+        };
+        let Dealt { mut states, pools } = dealt.map_err(|error| refused(&place, &error))?;
+        let first = job.discover().map_err(|error| RunError::Input(error.to_string()))?;
+        for (state, first) in states.iter_mut().zip(first) {
+            state.checkpoint = metadata.checkpoint;
+            state.source = state.source.take().or(first);
+        }
+        let metadata = CheckpointMetadata {
+            job: job.name().to_owned(),
+            shape: job.shape(),
+            finished: metadata.finished && states.iter().all(|state| state.finished),
+            pools,
+            ..metadata.clone()
+        };
+        Ok(DealtOut { job, metadata, states })
+    }
+}
+
+/// A checkpoint that was dealt out to a job.
+struct DealtOut {
+    job: Job,
+    metadata: CheckpointMetadata,
+    states: Vec<TaskState>,
+}
+
+impl DealtOut {
+    fn with_number(mut self, checkpoint: CheckpointId) -> Self {
+        self.metadata.checkpoint = checkpoint;
+        self.states.iter_mut().for_each(|state| state.checkpoint = checkpoint);
+        self
+    }
+
+    /// Stores it as a complete checkpoint.
+    fn store(&self, store: &dyn CheckpointStore) -> Result<CheckpointMetadata, RunError> {
+        let CheckpointMetadata { checkpoint, attempt, .. } = self.metadata;
+        let parts = self.states.iter().map(|state| {
+            let key = StoreKey::State { checkpoint, attempt, task: state.task };
+            let bytes = codec::seal(Kind::State, state);
+            copy(store, key, &bytes)?;
+            Ok(StateHandle::of(key, &bytes))
+        });
+        let tasks = parts.collect::<Result<_, StoreError>>()?;
+        let metadata = CheckpointMetadata { tasks, ..self.metadata.clone() };
+        let key = StoreKey::Metadata(checkpoint);
+        copy(store, key, &codec::seal(Kind::Metadata, &metadata))?;
+        Ok(metadata)
+    }
+}
+
+/// All parts of a checkpoint.
+pub(super) fn read_states(
+    store: &dyn CheckpointStore,
+    metadata: &CheckpointMetadata,
+) -> Result<Vec<TaskState>, RunError> {
+    let read = |handle: &StateHandle| {
+        let bytes = read_part(store, handle)?;
+        codec::open(Kind::State, &bytes).map_err(|error| damaged(store, handle.key, &error))
+    };
+    metadata.tasks.iter().map(read).collect()
+}
+
+fn refused(place: &str, error: &DealError) -> RunError {
+    RunError::Restore(format!("{place}: {error}"))
 }
 
 fn read_part(store: &dyn CheckpointStore, handle: &StateHandle) -> Result<Vec<u8>, RunError> {
@@ -119,7 +281,6 @@ fn copy(store: &dyn CheckpointStore, key: StoreKey, bytes: &[u8]) -> Result<(), 
 }
 
 fn read_metadata(
-    job: &Job,
     store: &dyn CheckpointStore,
     checkpoint: CheckpointId,
 ) -> Result<CheckpointMetadata, RunError> {
@@ -128,18 +289,6 @@ fn read_metadata(
     let bytes = bytes.ok_or_else(|| damaged(store, key, "it is missing"))?;
     let metadata: CheckpointMetadata =
         codec::open(Kind::Metadata, &bytes).map_err(|error| damaged(store, key, &error))?;
-    if metadata.job != job.name() {
-        let text = format!("it belongs to the job '{}', not to '{}'", metadata.job, job.name());
-        return Err(damaged(store, key, text));
-    }
-    let (stored, tasks) = (metadata.tasks.len(), job.graph().task_count());
-    if stored != tasks {
-        let text = format!(
-            "it has {stored} tasks and the job has {tasks}: the parallelism and the graph have to \
-             be the same as before"
-        );
-        return Err(damaged(store, key, text));
-    }
     Ok(metadata)
 }
 

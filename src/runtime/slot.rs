@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::drive::{TaskDriver, drain};
 use crate::element::{Barrier, Batch, Element};
-use crate::id::{AttemptId, ChannelIndex, CheckpointId, OutletIndex, TaskId};
+use crate::id::{AttemptId, ChannelIndex, CheckpointId, OutletIndex, SplitId, TaskId};
 use crate::message::{FromTask, TaskError, TaskMessage, ToPeer};
 use crate::operator::queue::Acknowledgement;
 use crate::operator::sink::{ErasedSink, SinkPlace, SinkReply, SinkRequest};
@@ -17,7 +17,7 @@ use crate::operator::source::{ErasedSource, ReadOutcome, ReadReply, ReadRequest}
 use crate::runtime::channel::{Exchange, Inlet, Port};
 use crate::runtime::guard;
 use crate::runtime::mail::{ToCoordinator, ToWorker, WorkerAddress};
-use crate::runtime::throttle::Throttle;
+use crate::runtime::throttle::{Allowed, Throttle};
 use crate::runtime::worker::Roster;
 use crate::runtime::writer::{Asker, WriteOrder};
 use crate::state::store::{SavedState, StateSaver};
@@ -34,6 +34,8 @@ pub(super) struct Office {
     pub(super) coordinator: Sender<ToCoordinator>,
     pub(super) writer: Sender<WriteOrder>,
     pub(super) throttle: Arc<Throttle>,
+    /// When all is read that may be, the data ends.
+    pub(super) drains: bool,
     pub(super) counters: Arc<Counters>,
     /// Time is counted from here.
     pub(super) started: Instant,
@@ -215,11 +217,14 @@ impl Slot {
 
     /// Makes the read that is due, if one is.
     fn read(&mut self, around: &mut Surroundings<'_>) -> bool {
-        let Some(request) = self.hands.due_read(&around.office.throttle) else { return false };
-        self.is_unflushed = true;
         let office = around.office;
+        let Some(due) = self.hands.due_read(office) else { return false };
+        self.is_unflushed = true;
         self.advance(around, |task, hands| {
-            let reply = hands.carry_out(&request, office);
+            let reply = match due {
+                DueRead::Source(request) => hands.carry_out(&request, office),
+                DueRead::End(split) => ReadReply { split, outcome: ReadOutcome::End },
+            };
             task.handle_read(reply);
             Ok(())
         });
@@ -336,36 +341,49 @@ impl Hands {
     }
 
     /// Takes the read that is asked for if it may be made by now.
-    fn due_read(&mut self, throttle: &Throttle) -> Option<ReadRequest> {
+    fn due_read(&mut self, office: &Office) -> Option<DueRead> {
         let wanted = self.read.as_ref()?.records_max;
         if self.read_at.is_some_and(|at| at > Instant::now()) {
             return None;
         }
-        match throttle.allow(wanted) {
-            Ok(records_max) => {
+        self.read_at = match office.throttle.allow(wanted) {
+            Allowed::Now(records_max) => {
                 self.read_at = None;
-                self.read.take().map(|request| ReadRequest { records_max, ..request })
+                let request = self.read.take()?;
+                return Some(DueRead::Source(ReadRequest { records_max, ..request }));
             }
-            Err(at) => {
-                self.read_at = Some(at);
-                None
+            Allowed::Nothing if office.drains && office.throttle.is_spent() => {
+                return self.read.take().map(|request| DueRead::End(request.split));
             }
-        }
+            Allowed::Later(at) => Some(at),
+            Allowed::Nothing => Some(Instant::now() + SOURCE_PAUSE),
+        };
+        None
     }
 
     fn carry_out(&mut self, request: &ReadRequest, office: &Office) -> ReadReply {
         let source = self.source.as_mut().expect("only a task with a source reads");
         let outcome = source.read(&request.cursor, request.records_max);
+        let mut read = 0;
         match &outcome {
             ReadOutcome::Records { records, .. } | ReadOutcome::Messages { records, .. } => {
-                office.throttle.count(records.len());
+                read = records.len();
                 office.counters.records_in.fetch_add(records.len() as u64, Ordering::Relaxed);
             }
             ReadOutcome::Nothing => self.read_at = Some(Instant::now() + SOURCE_PAUSE),
             ReadOutcome::End | ReadOutcome::Gone { .. } | ReadOutcome::Failed(_) => {}
         }
+        office.throttle.count(request.records_max, read);
         ReadReply { split: request.split, outcome }
     }
+}
+
+/// A read whose time has come.
+enum DueRead {
+    /// Ask the source.
+    Source(ReadRequest),
+    /// The source has given all that it is to give: the split ends here.
+    End(SplitId),
 }
 
 /// The hands of one task while it is drained.

@@ -1,13 +1,64 @@
-//! The one module that knows how values become bytes: bincode for the values, and an envelope that
-//! tells a whole file of ours from anything else. docs/SNAPSHOT_FORMAT.md has the byte diagram.
+//! The one module that knows how values become bytes: bincode for checkpoints, CBOR for savepoints,
+//! and an envelope that tells a whole file of ours from anything else. docs/SNAPSHOT_FORMAT.md has
+//! the byte diagram.
 //!
 //! Invariant: equal values give equal bytes, on every machine and in every build of one format
 //! version.
 
 use crate::id::CheckpointId;
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// How values are encoded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Format {
+    /// bincode: private to one build of the program, and fast. Checkpoints are in it.
+    #[default]
+    Binary,
+    /// CBOR: says itself what it holds, so that fields may come, go and widen. Savepoints are in
+    /// it.
+    Portable,
+}
+
+impl Format {
+    /// The bytes of `value`.
+    ///
+    /// # Panics
+    /// As [`encode`].
+    pub fn encode<T: Serialize + ?Sized>(self, value: &T) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(ENCODED_BYTES);
+        self.encode_into(value, &mut bytes);
+        bytes
+    }
+
+    fn encode_into<T: Serialize + ?Sized>(self, value: &T, bytes: &mut Vec<u8>) {
+        match self {
+            Self::Binary => encode_into(value, bytes),
+            Self::Portable => ciborium::into_writer(value, bytes)
+                .expect("a Vec takes every byte, and records can be serialised"),
+        }
+    }
+
+    /// The value that `bytes` hold, all of them.
+    ///
+    /// # Errors
+    /// As [`decode`].
+    pub fn decode<T: DeserializeOwned>(self, bytes: &[u8]) -> Result<T, DecodeError> {
+        match self {
+            Self::Binary => decode(bytes),
+            Self::Portable => {
+                let mut rest = bytes;
+                let value = ciborium::from_reader(&mut rest)
+                    .map_err(|error| DecodeError::Value(error.to_string()))?;
+                match rest.len() {
+                    0 => Ok(value),
+                    left => Err(DecodeError::Trailing(left as u64)),
+                }
+            }
+        }
+    }
+}
 
 /// What an envelope holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +73,10 @@ pub enum Kind {
     Attempt,
     /// A task's part, as changes to an earlier one.
     Changes,
+    /// A savepoint, but for its parts.
+    Savepoint,
+    /// A task's part of a savepoint.
+    SavepointPart,
 }
 
 /// Why bytes are not the value that was asked for.
@@ -42,10 +97,12 @@ pub enum DecodeError {
     #[error("not a file of cofferdam's")]
     Magic,
     /// Another format version.
-    #[error("format version {found}, this build reads version {FORMAT_VERSION}")]
+    #[error("format version {found}, this build reads version {wanted}")]
     Version {
         /// The version found.
         found: u16,
+        /// The version that is read.
+        wanted: u16,
     },
     /// An envelope of another kind.
     #[error("it holds something else (kind {found}) than {wanted:?}")]
@@ -76,9 +133,7 @@ pub enum DecodeError {
 /// # Panics
 /// If the value's own `Serialize` fails: a record type that can not be stored is a bug of the job.
 pub fn encode<T: Serialize + ?Sized>(value: &T) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(ENCODED_BYTES);
-    encode_into(value, &mut bytes);
-    bytes
+    Format::Binary.encode(value)
 }
 
 /// Appends the bytes of `value` to `bytes`.
@@ -131,10 +186,10 @@ pub fn decode_prefix<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, &[u8]), De
 /// As [`encode`].
 pub fn seal<T: Serialize>(kind: Kind, value: &T) -> Vec<u8> {
     let mut bytes = vec![0; ENVELOPE_BYTES];
-    encode_into(value, &mut bytes);
+    kind.format().encode_into(value, &mut bytes);
     let (envelope, body) = bytes.split_at_mut(ENVELOPE_BYTES);
     envelope[..4].copy_from_slice(&MAGIC);
-    envelope[4..6].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+    envelope[4..6].copy_from_slice(&kind.version().to_le_bytes());
     envelope[6..8].copy_from_slice(&kind.number().to_le_bytes());
     envelope[8..16].copy_from_slice(&(body.len() as u64).to_le_bytes());
     let checksum = checksum(&envelope[..16], body);
@@ -155,8 +210,11 @@ pub fn open<T: DeserializeOwned>(kind: Kind, bytes: &[u8]) -> Result<T, DecodeEr
         return Err(DecodeError::Magic);
     }
     let number = |at: usize| u16::from_le_bytes([envelope[at], envelope[at + 1]]);
-    if number(4) != FORMAT_VERSION {
-        return Err(DecodeError::Version { found: number(4) });
+    if number(6) != kind.number() {
+        return Err(DecodeError::Kind { wanted: kind, found: number(6) });
+    }
+    if number(4) != kind.version() {
+        return Err(DecodeError::Version { found: number(4), wanted: kind.version() });
     }
     let wanted = sealed_bytes(envelope);
     if found < wanted {
@@ -168,10 +226,7 @@ pub fn open<T: DeserializeOwned>(kind: Kind, bytes: &[u8]) -> Result<T, DecodeEr
     if envelope[16..] != checksum(&envelope[..16], body).to_le_bytes() {
         return Err(DecodeError::Checksum);
     }
-    if number(6) != kind.number() {
-        return Err(DecodeError::Kind { wanted: kind, found: number(6) });
-    }
-    decode(body)
+    kind.format().decode(body)
 }
 
 /// The envelope that `bytes` begin with, and what lies behind it. If there is none, or not as a
@@ -189,6 +244,23 @@ fn sealed_bytes(envelope: &[u8]) -> u64 {
 }
 
 impl Kind {
+    /// What is made to be read by later builds, and by other programs, says itself what it holds.
+    const fn format(self) -> Format {
+        match self {
+            Self::Savepoint | Self::SavepointPart => Format::Portable,
+            Self::State | Self::Metadata | Self::Reservation | Self::Attempt | Self::Changes => {
+                Format::Binary
+            }
+        }
+    }
+
+    const fn version(self) -> u16 {
+        match self.format() {
+            Format::Binary => FORMAT_VERSION,
+            Format::Portable => PORTABLE_VERSION,
+        }
+    }
+
     const fn number(self) -> u16 {
         match self {
             Self::State => 1,
@@ -196,6 +268,8 @@ impl Kind {
             Self::Reservation => 3,
             Self::Attempt => 4,
             Self::Changes => 5,
+            Self::Savepoint => 6,
+            Self::SavepointPart => 7,
         }
     }
 }
@@ -218,7 +292,9 @@ const CONFIG: bincode::config::Configuration<
 > = bincode::config::standard().with_limit::<DECODE_BYTES_MAX>();
 
 const MAGIC: [u8; 4] = *b"CFDM";
-const FORMAT_VERSION: u16 = 4;
+const FORMAT_VERSION: u16 = 5;
+/// Fields that are added, with a default, do not change it.
+const PORTABLE_VERSION: u16 = 1;
 const ENVELOPE_BYTES: usize = 20;
 
 #[cfg(test)]

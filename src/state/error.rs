@@ -14,9 +14,14 @@ pub enum RestoreError {
         /// What is wrong with its bytes.
         error: DecodeError,
     },
-    /// How far event time was is not a time.
-    #[error("the watermark of an operator: {0}")]
-    Watermark(DecodeError),
+    /// An element of a list of operator state is not of the type that the job declares.
+    #[error("the list '{list}': {error}")]
+    List {
+        /// The list's name.
+        list: String,
+        /// What is wrong with an element's bytes.
+        error: DecodeError,
+    },
     /// The rows of a write-ahead sink are not of the type that the job declares.
     #[error("rows that wait to be sent: {0}")]
     Rows(DecodeError),

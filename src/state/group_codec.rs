@@ -1,50 +1,61 @@
 //! The bytes of one key group: how many entries, then the entries.
 
 use std::collections::BTreeMap;
-use std::marker::PhantomData;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::state::codec::{self, DecodeError};
+use crate::state::codec::{self, DecodeError, Format};
 use crate::state::error::RestoreError;
 use crate::state::hash::KeyHash;
 use crate::state::key_group::{Key, KeyGroup, KeyGroupCount, KeyGroupRange};
+use crate::state::snapshot::Bytes;
 
 /// The bytes of the entries of one group.
-pub(crate) fn encode_group<E: Serialize>(entries: &[E]) -> Vec<u8> {
-    let mut bytes = codec::encode(&(entries.len() as u64));
-    for entry in entries {
-        codec::encode_into(entry, &mut bytes);
+pub(crate) fn encode_group<E: Serialize>(format: Format, entries: &[E]) -> Bytes {
+    match format {
+        Format::Portable => Bytes::from(format.encode(entries)),
+        Format::Binary => {
+            let mut bytes = codec::encode(&(entries.len() as u64));
+            entries.iter().for_each(|entry| codec::encode_into(entry, &mut bytes));
+            Bytes::from(bytes)
+        }
     }
-    bytes
 }
 
 /// The bytes of `entries` by the group of their keys, each group's in the order of `entries`.
 pub(crate) fn encode_by_group<E: Serialize, K: Key>(
+    format: Format,
     max: KeyGroupCount,
     entries: &[E],
     key_of: impl Fn(&E) -> &K,
-) -> Vec<(KeyGroup, Vec<u8>)> {
+) -> Vec<(KeyGroup, Bytes)> {
     let mut groups: BTreeMap<KeyGroup, Vec<&E>> = BTreeMap::new();
     for entry in entries {
         groups.entry(max.group_of(KeyHash::of(key_of(entry)))).or_default().push(entry);
     }
-    groups.into_iter().map(|(group, entries)| (group, encode_group(&entries))).collect()
+    groups.into_iter().map(|(group, entries)| (group, encode_group(format, &entries))).collect()
 }
 
 /// The entries in the bytes of one group. The caller stops at the first error.
 #[derive(Debug)]
 pub(crate) struct GroupEntries<'a, E> {
     group: KeyGroup,
-    left: u64,
-    bytes: &'a [u8],
-    entry: PhantomData<E>,
+    entries: Entries<'a, E>,
+}
+
+#[derive(Debug)]
+enum Entries<'a, E> {
+    /// Each is decoded when it is wanted.
+    Binary { left: u64, bytes: &'a [u8] },
+    /// A savepoint is restored once.
+    Portable(std::vec::IntoIter<E>),
 }
 
 impl<'a, E: DeserializeOwned> GroupEntries<'a, E> {
     /// Reads the number of entries.
     pub(crate) fn new(
+        format: Format,
         range: KeyGroupRange,
         group: KeyGroup,
         bytes: &'a [u8],
@@ -52,15 +63,29 @@ impl<'a, E: DeserializeOwned> GroupEntries<'a, E> {
         if !range.contains(group) {
             return Err(RestoreError::ForeignGroup { group, range });
         }
-        let (left, bytes) =
-            codec::decode_prefix(bytes).map_err(|error| RestoreError::Decode { group, error })?;
-        Ok(Self { group, left, bytes, entry: PhantomData })
+        let wrong = |error| RestoreError::Decode { group, error };
+        let entries = match format {
+            Format::Binary => {
+                let (left, bytes) = codec::decode_prefix(bytes).map_err(wrong)?;
+                Entries::Binary { left, bytes }
+            }
+            Format::Portable => {
+                let entries: Vec<E> = format.decode(bytes).map_err(wrong)?;
+                Entries::Portable(entries.into_iter())
+            }
+        };
+        Ok(Self { group, entries })
     }
 
     /// How many entries the bytes can hold at most, if one takes a byte at least: safe to reserve
     /// for, whatever number they claim.
     pub(crate) fn len_max(&self) -> usize {
-        usize::try_from(self.left).map_or(self.bytes.len(), |left| left.min(self.bytes.len()))
+        match &self.entries {
+            Entries::Binary { left, bytes } => {
+                usize::try_from(*left).map_or(bytes.len(), |left| left.min(bytes.len()))
+            }
+            Entries::Portable(entries) => entries.len(),
+        }
     }
 
     /// The group.
@@ -69,13 +94,17 @@ impl<'a, E: DeserializeOwned> GroupEntries<'a, E> {
     }
 
     fn next_entry(&mut self) -> Result<Option<E>, DecodeError> {
-        if self.left == 0 {
-            let trailing = std::mem::take(&mut self.bytes).len() as u64;
+        let (left, bytes) = match &mut self.entries {
+            Entries::Portable(entries) => return Ok(entries.next()),
+            Entries::Binary { left, bytes } => (left, bytes),
+        };
+        if *left == 0 {
+            let trailing = std::mem::take(bytes).len() as u64;
             return if trailing == 0 { Ok(None) } else { Err(DecodeError::Trailing(trailing)) };
         }
-        self.left -= 1;
-        let (entry, rest) = codec::decode_prefix(self.bytes)?;
-        self.bytes = rest;
+        *left -= 1;
+        let (entry, rest) = codec::decode_prefix(bytes)?;
+        *bytes = rest;
         Ok(Some(entry))
     }
 }

@@ -13,12 +13,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::element::Record;
+use crate::state::codec::Format;
 use crate::state::error::RestoreError;
 use crate::state::group_codec::{GroupEntries, check_owner, encode_by_group, encode_group};
 use crate::state::hash::KeyHash;
 use crate::state::key_group::{Key, KeyGroup, KeyGroupCount, KeyGroupRange};
 use crate::state::piece::Piece;
-use crate::state::snapshot::Share;
+use crate::state::snapshot::{Bytes, Share};
 use crate::state::table::Table;
 
 /// The state of one operator in one subtask, by key.
@@ -99,9 +100,13 @@ impl<K: Key, S: Record> KeyedState<K, S> {
     ///
     /// # Errors
     /// If the bytes are not such changes, or they are not of this subtask's keys.
-    pub fn apply(&mut self, groups: &[(KeyGroup, Vec<u8>)]) -> Result<(), RestoreError> {
+    pub fn apply(
+        &mut self,
+        format: Format,
+        groups: &[(KeyGroup, Bytes)],
+    ) -> Result<(), RestoreError> {
         for (group, bytes) in groups {
-            for change in GroupEntries::<(K, Option<S>)>::new(self.range, *group, bytes)? {
+            for change in GroupEntries::<(K, Option<S>)>::new(format, self.range, *group, bytes)? {
                 let (key, value) = change?;
                 let hash = KeyHash::of(&key);
                 check_owner(*group, self.max.group_of(hash))?;
@@ -169,11 +174,15 @@ impl<K: Key, S: Record> KeyedState<K, S> {
     /// # Errors
     /// If the bytes are not such entries, or entries are not this subtask's; the state is unchanged
     /// then.
-    pub fn restore(&mut self, groups: &[(KeyGroup, Vec<u8>)]) -> Result<(), RestoreError> {
+    pub fn restore(
+        &mut self,
+        format: Format,
+        groups: &[(KeyGroup, Bytes)],
+    ) -> Result<(), RestoreError> {
         let mut restored = Self::new(self.range, self.max);
         let mut entries = Vec::with_capacity(groups.len());
         for (group, bytes) in groups {
-            entries.push(GroupEntries::<(K, S)>::new(self.range, *group, bytes)?);
+            entries.push(GroupEntries::<(K, S)>::new(format, self.range, *group, bytes)?);
         }
         restored.reserve(entries.iter().map(GroupEntries::len_max).sum());
         for group in entries {
@@ -238,7 +247,7 @@ struct StateShare<K, S> {
 impl<K: Key, S: Record> Share for StateShare<K, S> {
     /// Sorts the entries by key, so that equal state gives equal bytes whatever its history: the
     /// price is paid by the thread that writes the snapshot.
-    fn encode_groups(&self) -> Vec<(KeyGroup, Vec<u8>)> {
+    fn encode_groups(&self, format: Format) -> Vec<(KeyGroup, Bytes)> {
         let mut groups: Vec<Vec<(&K, &S)>> = vec![Vec::new(); self.range.group_count()];
         for (key, state) in self.pieces.iter().flat_map(|piece| piece.iter()) {
             let group = self.max.group_of(KeyHash::of(key));
@@ -248,7 +257,7 @@ impl<K: Key, S: Record> Share for StateShare<K, S> {
         let groups = self.range.groups().zip(groups).filter(|(_, entries)| !entries.is_empty());
         let encode = |(group, mut entries): (KeyGroup, Vec<(&K, &S)>)| {
             entries.sort_unstable_by_key(|(key, _)| *key);
-            (group, encode_group(&entries))
+            (group, encode_group(format, &entries))
         };
         groups.map(encode).collect()
     }
@@ -260,8 +269,8 @@ struct ChangeShare<K, S> {
 }
 
 impl<K: Key, S: Record> Share for ChangeShare<K, S> {
-    fn encode_groups(&self) -> Vec<(KeyGroup, Vec<u8>)> {
-        encode_by_group(self.max, &self.changes, |(key, _)| key)
+    fn encode_groups(&self, format: Format) -> Vec<(KeyGroup, Bytes)> {
+        encode_by_group(format, self.max, &self.changes, |(key, _)| key)
     }
 }
 
@@ -285,21 +294,28 @@ mod tests {
     fn changes_on_top_of_an_earlier_snapshot_give_a_later_one() {
         let mut state = counts(0..100);
         state.track_changes();
-        let base = state.snapshot().encode_groups();
+        let base = state.snapshot().encode_groups(Format::Binary);
         state.update(&7, |_, slot| *slot = None);
         state.update(&8, |_, slot| *slot = Some(1));
-        let first = state.changes().encode_groups();
+        let first = state.changes().encode_groups(Format::Binary);
         state.update(&8, |_, slot| *slot = Some(2));
         state.update(&200, |_, slot| *slot = Some(3));
-        let second = state.changes().encode_groups();
-        assert_eq!(state.changes().encode_groups(), [], "each change is told of once");
+        let second = state.changes().encode_groups(Format::Binary);
+        assert_eq!(
+            state.changes().encode_groups(Format::Binary),
+            [],
+            "each change is told of once"
+        );
 
         let mut restored = counts([]);
-        restored.restore(&base).unwrap();
-        restored.apply(&first).unwrap();
+        restored.restore(Format::Binary, &base).unwrap();
+        restored.apply(Format::Binary, &first).unwrap();
         assert_eq!((restored.get(&7), restored.get(&8)), (None, Some(&1)));
-        restored.apply(&second).unwrap();
-        assert_eq!(restored.snapshot().encode_groups(), state.snapshot().encode_groups());
+        restored.apply(Format::Binary, &second).unwrap();
+        assert_eq!(
+            restored.snapshot().encode_groups(Format::Binary),
+            state.snapshot().encode_groups(Format::Binary)
+        );
         let bytes: usize = second.iter().map(|(_, bytes)| bytes.len()).sum();
         assert!(bytes < 20, "two of a hundred entries are {bytes} bytes");
     }
@@ -316,57 +332,63 @@ mod tests {
     #[test]
     fn rule_114_snapshot_is_exact_under_later_writes() {
         let mut state = counts(0..500);
-        let before = state.snapshot().encode_groups();
+        let before = state.snapshot().encode_groups(Format::Binary);
         let share = state.snapshot();
         for key in 0..1000 {
             state.update(&key, |_, slot| *slot = (key % 3 > 0).then_some(1));
         }
-        assert_eq!(share.encode_groups(), before);
-        assert_ne!(state.snapshot().encode_groups(), before);
+        assert_eq!(share.encode_groups(Format::Binary), before);
+        assert_ne!(state.snapshot().encode_groups(Format::Binary), before);
     }
 
     #[test]
     fn rule_087_unchanged_parallelism_gives_each_subtask_its_own_state_again() {
         let mut state = counts(0..500);
-        let groups = state.snapshot().encode_groups();
+        let groups = state.snapshot().encode_groups(Format::Binary);
         let mut restored = counts([]);
-        restored.restore(&groups).unwrap();
+        restored.restore(Format::Binary, &groups).unwrap();
         assert_eq!(restored.len(), 500);
-        assert_eq!(restored.snapshot().encode_groups(), groups);
+        assert_eq!(restored.snapshot().encode_groups(Format::Binary), groups);
     }
 
     #[test]
     fn equal_state_gives_equal_bytes_whatever_its_history() {
         let mut other = counts((0..900).rev());
         (300..900).for_each(|key| other.update(&key, |_, slot| *slot = None));
-        assert_eq!(other.snapshot().encode_groups(), counts(0..300).snapshot().encode_groups());
+        assert_eq!(
+            other.snapshot().encode_groups(Format::Binary),
+            counts(0..300).snapshot().encode_groups(Format::Binary)
+        );
     }
 
     #[test]
     fn what_is_not_this_subtasks_is_refused_and_changes_nothing() {
-        let mut groups = counts(0..500).snapshot().encode_groups();
+        let mut groups = counts(0..500).snapshot().encode_groups(Format::Binary);
         let half = KeyGroupRange::new(KeyGroup::new(0), KeyGroup::new(63));
         let mut state: KeyedState<u64, u64> = KeyedState::new(half, MAX);
         let foreign = KeyGroup::new(64);
         let error = RestoreError::ForeignGroup { group: foreign, range: half };
-        assert_eq!(state.restore(&groups), Err(error));
+        assert_eq!(state.restore(Format::Binary, &groups), Err(error));
 
         let mut state = counts([1]);
         groups.push(groups[0].clone());
         let group = groups[0].0;
-        assert_eq!(state.restore(&groups), Err(RestoreError::Duplicate { group }));
+        assert_eq!(state.restore(Format::Binary, &groups), Err(RestoreError::Duplicate { group }));
         let (group, owner) = (groups[0].0, groups[1].0);
         groups[0].1 = groups[1].1.clone();
-        assert_eq!(state.restore(&groups), Err(RestoreError::ForeignKey { group, owner }));
+        assert_eq!(
+            state.restore(Format::Binary, &groups),
+            Err(RestoreError::ForeignKey { group, owner })
+        );
         groups[0].1.clear();
-        assert!(matches!(state.restore(&groups), Err(RestoreError::Decode { .. })));
+        assert!(matches!(state.restore(Format::Binary, &groups), Err(RestoreError::Decode { .. })));
         assert_eq!((state.len(), state.get(&1)), (1, Some(&10)));
     }
 
     #[test]
     fn the_number_of_entries_that_bytes_claim_is_not_believed() {
-        let bytes = codec::encode(&u64::MAX);
-        let error = counts([]).restore(&[(KeyGroup::new(0), bytes)]);
+        let bytes = Bytes::from(codec::encode(&u64::MAX));
+        let error = counts([]).restore(Format::Binary, &[(KeyGroup::new(0), bytes)]);
         assert!(matches!(error, Err(RestoreError::Decode { .. })));
     }
 

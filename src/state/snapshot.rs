@@ -12,12 +12,18 @@ use crate::id::{
     ChannelIndex, CheckpointId, MessageId, OutletIndex, SplitId, TaskId, TransactionId,
 };
 use crate::message::Loss;
+use crate::state::codec::Format;
 use crate::state::key_group::KeyGroup;
+use crate::state::operator::{ListShare, StoredList};
+use crate::time::EventTime;
+
+/// Encoded values, which are themselves encoded as one string of bytes.
+pub use serde_bytes::ByteBuf as Bytes;
 
 /// A share of live state that turns into bytes later, on whatever thread writes it.
 pub trait Share: Send + Sync {
     /// The state as it was when the share was taken, by key group in increasing order.
-    fn encode_groups(&self) -> Vec<(KeyGroup, Vec<u8>)>;
+    fn encode_groups(&self, format: Format) -> Vec<(KeyGroup, Bytes)>;
 }
 
 /// How much of its operators' state a snapshot holds.
@@ -39,8 +45,10 @@ pub struct OperatorSnapshot {
     pub keyed: Option<Arc<dyn Share>>,
     /// Its event-time timers.
     pub timers: Option<Arc<dyn Share>>,
-    /// State that is not keyed, as the operator encoded it.
-    pub operator: Option<Vec<u8>>,
+    /// How far event time was, if it is part of the operator's state.
+    pub watermark: Option<EventTime>,
+    /// State that is not keyed.
+    pub lists: Vec<ListShare>,
 }
 
 impl fmt::Debug for OperatorSnapshot {
@@ -74,30 +82,34 @@ pub struct TaskSnapshot {
 
 impl OperatorSnapshot {
     /// Encodes its shares.
-    pub fn to_state(&self) -> OperatorState {
-        let groups =
-            |share: &Option<Arc<dyn Share>>| share.as_ref().map(|share| share.encode_groups());
+    pub fn to_state(&self, format: Format) -> OperatorState {
+        let groups = |share: &Option<Arc<dyn Share>>| {
+            share.as_ref().map(|share| share.encode_groups(format))
+        };
         OperatorState {
             uid: self.uid.to_string(),
+            format,
             keyed: groups(&self.keyed),
             timers: groups(&self.timers),
-            operator: self.operator.clone(),
+            watermark: self.watermark,
+            lists: self.lists.iter().map(|list| list.to_state(format)).collect(),
         }
     }
 }
 
 impl TaskSnapshot {
     /// Encodes every share.
-    pub fn to_state(&self) -> TaskState {
+    pub fn to_state(&self, format: Format) -> TaskState {
         TaskState {
+            format,
             checkpoint: self.checkpoint,
             task: self.task,
             finished: self.finished,
-            operators: self.operators.iter().map(OperatorSnapshot::to_state).collect(),
+            operators: self.operators.iter().map(|operator| operator.to_state(format)).collect(),
             source: self.source.clone(),
             transactions: self.transactions.clone(),
-            log: self.log.iter().map(LoggedRows::to_state).collect(),
-            in_flight: self.in_flight.encode(),
+            log: self.log.iter().map(|rows| rows.to_state(format)).collect(),
+            in_flight: self.in_flight.encode(format),
             numbers: self.numbers.clone(),
         }
     }
@@ -106,6 +118,8 @@ impl TaskSnapshot {
 /// A task's part of a checkpoint as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskState {
+    /// How records are encoded.
+    pub format: Format,
     /// The checkpoint.
     pub checkpoint: CheckpointId,
     /// The task.
@@ -121,7 +135,7 @@ pub struct TaskState {
     /// The rows that its write-ahead sink has not sent, in the order in which they are to be.
     pub log: Vec<LoggedState>,
     /// Records that were under way at the cut, each batch in the checkpoint encoding.
-    pub in_flight: InFlight<Vec<u8>>,
+    pub in_flight: InFlight<Bytes>,
     /// Where the channels stood, if records are numbered.
     pub numbers: Option<ChannelNumbers>,
 }
@@ -156,11 +170,15 @@ impl<B> Default for InFlight<B> {
 }
 
 impl InFlight<Batch> {
-    fn encode(&self) -> InFlight<Vec<u8>> {
-        fn bytes<K: Copy + Ord>(side: &BTreeMap<K, Vec<Batch>>) -> BTreeMap<K, Vec<Vec<u8>>> {
-            side.iter().map(|(key, all)| (*key, all.iter().map(Batch::encode).collect())).collect()
+    pub(crate) fn encode(&self, format: Format) -> InFlight<Bytes> {
+        fn bytes<K: Copy + Ord>(
+            format: Format,
+            side: &BTreeMap<K, Vec<Batch>>,
+        ) -> BTreeMap<K, Vec<Bytes>> {
+            let encode = |batch: &Batch| Bytes::from(batch.encode(format));
+            side.iter().map(|(key, all)| (*key, all.iter().map(encode).collect())).collect()
         }
-        InFlight { inputs: bytes(&self.inputs), outputs: bytes(&self.outputs) }
+        InFlight { inputs: bytes(format, &self.inputs), outputs: bytes(format, &self.outputs) }
     }
 }
 
@@ -169,12 +187,16 @@ impl InFlight<Batch> {
 pub struct OperatorState {
     /// The operator's uid.
     pub uid: String,
+    /// How keys, values and elements are encoded.
+    pub format: Format,
     /// Its keyed state by key group.
-    pub keyed: Option<Vec<(KeyGroup, Vec<u8>)>>,
+    pub keyed: Option<Vec<(KeyGroup, Bytes)>>,
     /// Its event-time timers by key group.
-    pub timers: Option<Vec<(KeyGroup, Vec<u8>)>>,
+    pub timers: Option<Vec<(KeyGroup, Bytes)>>,
+    /// How far event time was, if it is part of the operator's state.
+    pub watermark: Option<EventTime>,
     /// State that is not keyed.
-    pub operator: Option<Vec<u8>>,
+    pub lists: Vec<StoredList>,
 }
 
 /// The positions of a source subtask: behind the last record it emitted before the barrier (rule
@@ -187,12 +209,20 @@ pub struct SourceState {
     pub emitted: Vec<(SplitId, MessageId)>,
 }
 
+impl SourceState {
+    /// How many records lie before its cursors.
+    pub fn records(&self) -> u64 {
+        self.splits.iter().map(|split| split.records).sum()
+    }
+}
+
 /// How far one split has been read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SplitState {
     /// The split.
     pub split: SplitId,
     /// The source's own cursor, in the checkpoint encoding.
+    #[serde(with = "serde_bytes")]
     pub cursor: Vec<u8>,
     /// How many records of the split lie before the cursor.
     pub records: u64,
@@ -234,9 +264,10 @@ pub struct LoggedRows {
 }
 
 impl LoggedRows {
-    fn to_state(&self) -> LoggedState {
+    pub(crate) fn to_state(&self, format: Format) -> LoggedState {
         let encoded = |batch: &Batch| -> Vec<_> {
-            (0..batch.len()).map(|position| batch.encode_record(position)).collect()
+            let encode = |position| Bytes::from(batch.encode_record_in(format, position));
+            (0..batch.len()).map(encode).collect()
         };
         LoggedState { pending: self.pending, rows: self.batches.iter().flat_map(encoded).collect() }
     }
@@ -248,5 +279,5 @@ pub struct LoggedState {
     /// The checkpoint whose completion sends them, and their id.
     pub pending: PendingTransaction,
     /// The rows, each encoded.
-    pub rows: Vec<Vec<u8>>,
+    pub rows: Vec<Bytes>,
 }

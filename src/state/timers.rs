@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use crate::state::codec::Format;
 use crate::state::error::RestoreError;
 use crate::state::group_codec::{GroupEntries, check_owner, encode_by_group, encode_group};
 use crate::state::hash::KeyHash;
 use crate::state::key_group::{Key, KeyGroup, KeyGroupCount, KeyGroupRange};
 use crate::state::piece::Piece;
-use crate::state::snapshot::Share;
+use crate::state::snapshot::{Bytes, Share};
 use crate::time::EventTime;
 
 /// The event-time timers of one operator in one subtask.
@@ -86,9 +87,15 @@ impl<K: Key> Timers<K> {
     ///
     /// # Errors
     /// If the bytes are not such changes, or not of this subtask's timers.
-    pub fn apply(&mut self, groups: &[(KeyGroup, Vec<u8>)]) -> Result<(), RestoreError> {
+    pub fn apply(
+        &mut self,
+        format: Format,
+        groups: &[(KeyGroup, Bytes)],
+    ) -> Result<(), RestoreError> {
         for (group, bytes) in groups {
-            for change in GroupEntries::<((EventTime, K), bool)>::new(self.range, *group, bytes)? {
+            for change in
+                GroupEntries::<((EventTime, K), bool)>::new(format, self.range, *group, bytes)?
+            {
                 let ((time, key), is_there) = change?;
                 check_owner(*group, self.max.group_of(KeyHash::of(&key)))?;
                 if is_there {
@@ -122,10 +129,14 @@ impl<K: Key> Timers<K> {
     ///
     /// # Errors
     /// If the bytes are not timers, or not this subtask's; nothing has changed then.
-    pub fn restore(&mut self, groups: &[(KeyGroup, Vec<u8>)]) -> Result<(), RestoreError> {
+    pub fn restore(
+        &mut self,
+        format: Format,
+        groups: &[(KeyGroup, Bytes)],
+    ) -> Result<(), RestoreError> {
         let mut set = BTreeSet::new();
         for (group, bytes) in groups {
-            for timer in GroupEntries::<(EventTime, K)>::new(self.range, *group, bytes)? {
+            for timer in GroupEntries::<(EventTime, K)>::new(format, self.range, *group, bytes)? {
                 let timer = timer?;
                 check_owner(*group, self.max.group_of(KeyHash::of(&timer.1)))?;
                 if !set.insert(timer) {
@@ -150,12 +161,12 @@ struct TimerShare<K> {
 }
 
 impl<K: Key> Share for TimerShare<K> {
-    fn encode_groups(&self) -> Vec<(KeyGroup, Vec<u8>)> {
+    fn encode_groups(&self, format: Format) -> Vec<(KeyGroup, Bytes)> {
         let mut groups: BTreeMap<KeyGroup, Vec<&(EventTime, K)>> = BTreeMap::new();
         for timer in self.timers.iter() {
             groups.entry(self.max.group_of(KeyHash::of(&timer.1))).or_default().push(timer);
         }
-        groups.into_iter().map(|(group, timers)| (group, encode_group(&timers))).collect()
+        groups.into_iter().map(|(group, timers)| (group, encode_group(format, &timers))).collect()
     }
 }
 
@@ -165,8 +176,8 @@ struct TimerChanges<K> {
 }
 
 impl<K: Key> Share for TimerChanges<K> {
-    fn encode_groups(&self) -> Vec<(KeyGroup, Vec<u8>)> {
-        encode_by_group(self.max, &self.changes, |((_, key), _)| key)
+    fn encode_groups(&self, format: Format) -> Vec<(KeyGroup, Bytes)> {
+        encode_by_group(format, self.max, &self.changes, |((_, key), _)| key)
     }
 }
 
@@ -189,9 +200,9 @@ mod tests {
             timers.register(at(5), 0) && timers.register(at(4), 9) && timers.register(at(6), 1)
         );
         assert!(timers.delete(at(6), &1) && !timers.delete(at(6), &1));
-        let groups = timers.snapshot().encode_groups();
+        let groups = timers.snapshot().encode_groups(Format::Binary);
         let mut restored = Timers::new(KeyGroupRange::all(MAX), MAX);
-        restored.restore(&groups).unwrap();
+        restored.restore(Format::Binary, &groups).unwrap();
         for mut timers in [timers, restored] {
             assert_eq!(timers.pop_due(at(3)), None);
             assert_eq!(timers.pop_due(at(5)), Some((at(4), 9)));
@@ -206,27 +217,34 @@ mod tests {
         let mut timers = Timers::new(KeyGroupRange::all(MAX), MAX);
         (0..9).for_each(|key| assert!(timers.register(at(5), key)));
         timers.track_changes();
-        let base = timers.snapshot().encode_groups();
+        let base = timers.snapshot().encode_groups(Format::Binary);
         assert_eq!(timers.pop_due(at(5)), Some((at(5), 0_u64)));
         assert!(timers.delete(at(5), &1) && timers.register(at(7), 0) && timers.register(at(8), 2));
         assert!(timers.delete(at(8), &2));
-        let changes = timers.changes().encode_groups();
-        assert_eq!(timers.changes().encode_groups(), [], "each change is told of once");
+        let changes = timers.changes().encode_groups(Format::Binary);
+        assert_eq!(
+            timers.changes().encode_groups(Format::Binary),
+            [],
+            "each change is told of once"
+        );
         let mut restored = Timers::<u64>::new(KeyGroupRange::all(MAX), MAX);
-        restored.restore(&base).unwrap();
-        restored.apply(&changes).unwrap();
-        assert_eq!(restored.snapshot().encode_groups(), timers.snapshot().encode_groups());
+        restored.restore(Format::Binary, &base).unwrap();
+        restored.apply(Format::Binary, &changes).unwrap();
+        assert_eq!(
+            restored.snapshot().encode_groups(Format::Binary),
+            timers.snapshot().encode_groups(Format::Binary)
+        );
     }
 
     #[test]
     fn rule_114_a_snapshot_of_timers_is_exact_under_later_changes() {
         let mut timers = Timers::new(KeyGroupRange::all(MAX), MAX);
         (0..50).for_each(|key| assert!(timers.register(at(1), key)));
-        let before = timers.snapshot().encode_groups();
+        let before = timers.snapshot().encode_groups(Format::Binary);
         let share = timers.snapshot();
         while timers.pop_due(at(1)).is_some() {}
         assert!(timers.register(at(2), 7_u64));
-        assert_eq!(share.encode_groups(), before);
+        assert_eq!(share.encode_groups(Format::Binary), before);
     }
 
     #[test]
@@ -234,10 +252,10 @@ mod tests {
         let mut timers: Timers<u64> = Timers::new(KeyGroupRange::all(MAX), MAX);
         let owner = MAX.group_of(KeyHash::of(&1_u64));
         let group = KeyGroup::new((owner.get() + 1) % 128);
-        let bytes = encode_group(&[(at(1), 1_u64)]);
-        let error = timers.restore(&[(group, bytes.clone())]);
+        let bytes = encode_group(Format::Binary, &[(at(1), 1_u64)]);
+        let error = timers.restore(Format::Binary, &[(group, bytes.clone())]);
         assert_eq!(error, Err(RestoreError::ForeignKey { group, owner }));
-        let error = timers.restore(&[(owner, bytes.clone()), (owner, bytes)]);
+        let error = timers.restore(Format::Binary, &[(owner, bytes.clone()), (owner, bytes)]);
         assert_eq!(error, Err(RestoreError::Duplicate { group: owner }));
         assert!(timers.is_empty());
     }

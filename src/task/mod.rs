@@ -35,7 +35,7 @@ use crate::id::{AttemptId, ChannelIndex, CheckpointId, OutletIndex, TaskId};
 use crate::message::{AbortReason, FromTask, TaskError, ToPeer, ToTask};
 use crate::operator::queue::Acknowledgement;
 use crate::operator::sink::{AfterCommit, SinkMachine, SinkReply, SinkRequest};
-use crate::operator::source::{ReadRequest, SourceMachine, SourceStep};
+use crate::operator::source::{ReadReply, ReadRequest, SourceMachine, SourceStep};
 use crate::operator::stage::Stage;
 use crate::state::snapshot::{Extent, TaskSnapshot};
 use crate::state::store::SavedState;
@@ -83,6 +83,10 @@ pub struct Task {
     triggered: BTreeMap<CheckpointId, Instant>,
     /// The snapshot that records in flight are still added to.
     capture: Option<Capture>,
+    /// The checkpoint that the job stops at: the source reads nothing behind it.
+    halted: Option<CheckpointId>,
+    /// What was read meanwhile.
+    held_back: Option<ReadReply>,
     outputs: VecDeque<TaskOutput>,
     actions: Vec<BarrierAction>,
 }
@@ -195,6 +199,8 @@ impl Task {
             snapshots: BTreeMap::new(),
             triggered: BTreeMap::new(),
             capture: None,
+            halted: None,
+            held_back: None,
             outputs: VecDeque::new(),
             actions: Vec::new(),
         };
@@ -308,6 +314,12 @@ impl Task {
         self.stage.snapshot();
     }
 
+    /// The task begins at the checkpoint that the job stops at: it only commits what is pending. To
+    /// be called before anything else.
+    pub fn halt(&mut self, checkpoint: CheckpointId) {
+        self.halted = Some(checkpoint);
+    }
+
     /// The next thing to do; to be asked until there is none.
     pub fn poll_output(&mut self) -> Option<TaskOutput> {
         self.outputs.pop_front()
@@ -387,7 +399,7 @@ impl Task {
     /// The coordinator says something.
     pub fn handle_message(&mut self, message: ToTask) {
         match message {
-            ToTask::Trigger { checkpoint, at } => self.handle_trigger(checkpoint, at),
+            ToTask::Trigger { checkpoint, at, stops } => self.handle_trigger(checkpoint, at, stops),
             ToTask::Completed(checkpoint) => self.handle_completed(checkpoint),
             ToTask::Finish(checkpoint) => self.handle_finish(checkpoint),
             ToTask::Aborted(checkpoint) => self.handle_aborted(checkpoint),
@@ -546,6 +558,7 @@ impl Task {
     /// Lets the source go on until it awaits something.
     fn pull(&mut self) {
         while self.phase == Phase::AwaitingRecords
+            && self.halted.is_none()
             && !self.holds_enough()
             && let Some(source) = &mut self.source
             && let Some(step) = source.position_to_store().or_else(|| source.step())
@@ -686,16 +699,23 @@ impl Task {
 
     fn finish(&mut self) {
         self.phase = Phase::Finished;
-        self.outlet.broadcast(Element::EndOfPartition, &mut self.outputs);
+        // Where the job stops, the data has not ended: no timer is to fire because of it.
+        if self.halted.is_none() {
+            self.outlet.broadcast(Element::EndOfPartition, &mut self.outputs);
+        }
         self.report(FromTask::Finished);
     }
 
-    fn handle_trigger(&mut self, checkpoint: CheckpointId, at: Instant) {
+    fn handle_trigger(&mut self, checkpoint: CheckpointId, at: Instant, stops: bool) {
         match self.phase {
             Phase::AwaitingRecords | Phase::AwaitingFinalCheckpoint => {
+                let overtakes = self.mechanism == Mechanism::Unaligned && !stops;
+                let at = if stops { Instant::MAX } else { at };
                 self.triggered.insert(checkpoint, at);
-                self.start_checkpoint(checkpoint, self.mechanism == Mechanism::Unaligned);
+                self.halted = stops.then_some(checkpoint);
+                self.start_checkpoint(checkpoint, overtakes);
                 self.complete_inputs(checkpoint);
+                self.go_on_reading();
             }
             Phase::AwaitingSinkRecovery | Phase::AwaitingLastCommits | Phase::AwaitingLastFlush => {
                 self.refuse(checkpoint, AbortReason::TaskNotReady);
@@ -723,9 +743,14 @@ impl Task {
                 self.handle_completed(checkpoint);
                 self.finish_settled();
             }
+            // The job stops here: only sources heard of it before.
+            Phase::AwaitingRecords => {
+                self.halted = Some(checkpoint);
+                self.handle_completed(checkpoint);
+                self.finish_settled();
+            }
             Phase::Finished => self.report(FromTask::Finished),
             Phase::AwaitingSinkRecovery
-            | Phase::AwaitingRecords
             | Phase::AwaitingLastCommits
             | Phase::AwaitingLastFlush
             | Phase::Failed => {}
@@ -735,6 +760,10 @@ impl Task {
     fn handle_aborted(&mut self, checkpoint: CheckpointId) {
         self.snapshots.remove(&checkpoint);
         self.drop_capture(checkpoint);
+        if self.halted == Some(checkpoint) {
+            self.halted = None;
+            self.go_on_reading();
+        }
         if self.handler.is_pending(checkpoint) {
             self.latest = self.latest.max(Some(checkpoint));
             self.handler.abort(checkpoint, &mut self.actions);

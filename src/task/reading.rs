@@ -8,6 +8,10 @@ use crate::task::{Task, TaskOutput};
 impl Task {
     /// The source was read.
     pub fn handle_read(&mut self, reply: ReadReply) {
+        if self.halted.is_some() {
+            self.held_back = Some(reply);
+            return;
+        }
         let Some(source) = &mut self.source else { return };
         match source.handle_read(reply) {
             Ok(step) => {
@@ -30,6 +34,16 @@ impl Task {
         if let Some(source) = &mut self.source {
             source.handle_assigned(assignment);
             self.pull();
+        }
+    }
+
+    /// Takes up what was read while the job was to stop, if it is not to stop any more.
+    pub(super) fn go_on_reading(&mut self) {
+        if self.halted.is_none() {
+            match self.held_back.take() {
+                Some(reply) => self.handle_read(reply),
+                None => self.pull(),
+            }
         }
     }
 

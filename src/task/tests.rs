@@ -16,7 +16,8 @@ use crate::operator::keyed::{KeyedContext, KeyedProcess};
 use crate::operator::sink::Committed;
 use crate::operator::source::{ReadOutcome, ReadReply};
 use crate::operator::{Emit, Operator};
-use crate::state::snapshot::{InFlight, PendingTransaction, TaskState};
+use crate::state::codec::Format;
+use crate::state::snapshot::{Bytes, InFlight, PendingTransaction, TaskState};
 use crate::storage::StateHandle;
 
 #[test]
@@ -531,7 +532,7 @@ impl Probe {
 
     fn trigger(&mut self, checkpoint: u64) -> Vec<String> {
         let checkpoint = CheckpointId::new(checkpoint);
-        self.message(ToTask::Trigger { checkpoint, at: Instant::ZERO })
+        self.message(ToTask::Trigger { checkpoint, at: Instant::ZERO, stops: false })
     }
 
     fn completed(&mut self, checkpoint: u64) -> Vec<String> {
@@ -588,7 +589,7 @@ impl Probe {
     }
 
     fn state(&mut self) -> TaskState {
-        self.snapshot.as_ref().expect("a snapshot was taken").to_state()
+        self.snapshot.as_ref().expect("a snapshot was taken").to_state(Format::Binary)
     }
 
     /// The transactions in the last snapshot.

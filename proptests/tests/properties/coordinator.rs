@@ -9,6 +9,7 @@ use cofferdam::config::{JobConfig, RestartStrategy};
 use cofferdam::coordinator::{
     Coordinator, CoordinatorNote, CoordinatorOutput, JobError, Phase, Plan, Recovered,
 };
+use cofferdam::graph::JobShape;
 use cofferdam::guarantee::Mechanism;
 use cofferdam::id::{AttemptId, CheckpointId, TaskId};
 use cofferdam::message::{AbortReason, FromTask, TaskError, TaskMessage, ToTask};
@@ -321,7 +322,7 @@ impl World {
                     let is_there = self.checkpoints.remove(&checkpoint).is_some();
                     assert!(!is_there || newer_is_complete, "the latest one is discarded");
                 }
-                CoordinatorOutput::Deploy { attempt, restore } => {
+                CoordinatorOutput::Deploy { attempt, restore, .. } => {
                     self.judge_deploy(attempt, restore.as_ref());
                 }
                 CoordinatorOutput::Search { .. } => unreachable!("all splits are cut beforehand"),
@@ -458,7 +459,12 @@ impl World {
 }
 
 fn start(config: &JobConfig, recovered: Recovered, now: Instant) -> Coordinator {
-    let plan = Plan { tasks: TASKS, sources: vec![TaskId::new(0)], assigned: Vec::new() };
+    let plan = Plan {
+        tasks: TASKS,
+        sources: vec![TaskId::new(0)],
+        assigned: Vec::new(),
+        shape: JobShape::default(),
+    };
     Coordinator::new("job".to_owned(), plan, config.clone(), recovered, now)
 }
 

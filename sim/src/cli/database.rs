@@ -28,6 +28,13 @@ pub(crate) fn tables(file: &Path) -> Vec<String> {
     tables.into_iter().filter(|table| has_rows(&database, table).unwrap_or(false)).collect()
 }
 
+/// How many rows a table has, as far as the database can be read.
+pub(crate) fn count(file: &Path, table: &str) -> u64 {
+    let query = format!("SELECT count(*) FROM {table}");
+    let count = |database: Connection| database.query_row(&query, [], |row| row.get(0));
+    open(file).and_then(count).unwrap_or_default()
+}
+
 /// A table that a sink has ever opened, if there is one.
 pub(crate) fn first_opened_table(file: &Path) -> Option<String> {
     sink_tables(&open(file).ok()?).ok()?.into_iter().next()

@@ -82,6 +82,7 @@ impl From<RunError> for Failure {
         match error {
             RunError::Input(_)
             | RunError::Restore(_)
+            | RunError::Savepoint(_)
             | RunError::OutputLost(_)
             | RunError::Store(_) => Self::input(error),
             RunError::Lost(text) => Self::again(Exit::Violated, text),

@@ -9,7 +9,7 @@ use std::path::{self, Path, PathBuf};
 use cofferdam::connector::file::Fingerprint;
 use cofferdam::guarantee::{SinkContract, StateHome};
 use cofferdam::job::Job;
-use cofferdam::runtime::{self, CheckpointStore, Resume};
+use cofferdam::runtime::{self, CheckpointStore, Resume, Savepoint};
 use serde::{Deserialize, Serialize};
 
 #[cfg(feature = "sqlite")]
@@ -17,9 +17,9 @@ use crate::cli::database;
 use crate::cli::exit::Failure;
 use crate::cli::mode::Mode;
 use crate::cli::output::Console;
-use crate::cli::shown::{Completed, first_row, refuse_rewind, rows};
+use crate::cli::shown::{Completed, extents, first_row, refuse_rewind, rows};
 use crate::cli::state::refuse_old_state;
-use crate::jobs::{BuiltinJob, Output, Parameters};
+use crate::jobs::{BuiltinJob, Output, Parameters, SQLITE};
 
 /// What has to be the same for a run to go on from another's checkpoints.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -57,6 +57,19 @@ impl Description {
             output: output.to_string(),
             state: None,
         }
+    }
+
+    /// Whether a run that is described like this may go on where one has stopped that was described
+    /// `before`: all is the same but for the parallelism, which may change where state can be dealt
+    /// out anew.
+    fn may_follow(&self, before: &Self) -> bool {
+        // A table in files has a file for each subtask, which knows its own keys only.
+        let is_table_in_files =
+            self.mode.sink == SinkContract::Idempotent && !self.output.starts_with(SQLITE);
+        let is_dealt_out =
+            self.mode.mechanism.takes_checkpoints() && self.state.is_none() && !is_table_in_files;
+        let parallelism = if is_dealt_out { before.parallelism } else { self.parallelism };
+        *before == Self { parallelism, ..self.clone() }
     }
 
     /// With keyed state outside of the tasks, in this file.
@@ -101,6 +114,9 @@ struct Left {
     #[serde(flatten)]
     description: Description,
     contents: Vec<Fingerprint>,
+    /// What was shown when a savepoint was taken.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    shown: Vec<(String, u64)>,
 }
 
 /// The folders of a run, and the store in the one of its checkpoints, which is locked for it.
@@ -124,7 +140,7 @@ impl Folders<'_> {
         let is_latest = *resume == Resume::Latest;
         let begins_anew = is_latest && runtime::begins_anew(job, self.store)?;
         match (resume, read(&self.checkpoints.join(NAME))?) {
-            (Resume::Latest, Some(before)) if before.description == *described => {
+            (Resume::Latest, Some(before)) if described.may_follow(&before.description) => {
                 if begins_anew {
                     self.refuse_lost_checkpoints(described.mode)?;
                 } else if let Some(completed) = Completed::read(self.checkpoints)? {
@@ -132,6 +148,7 @@ impl Folders<'_> {
                 }
                 if !begins_anew || first_row(self.output).is_some() {
                     check_contents(&before.contents, inputs, console)?;
+                    self.leave(described, before.contents)?;
                     return Ok(begins_anew);
                 }
             }
@@ -141,6 +158,16 @@ impl Folders<'_> {
             (Resume::Latest | Resume::Never, _) => {
                 refuse_old_output(self.output)?;
                 refuse_old_state(described.state.as_ref().map(|(_, file)| file))?;
+            }
+            (Resume::From(path), _) if Savepoint::is_at(path) => {
+                let before = read(&path.join(NAME))?;
+                refuse_shown(path, before.as_ref(), described, self.output)?;
+                if let Some(before) = before.filter(|before| before.is_same_job(described)) {
+                    Completed::forget(self.checkpoints)?;
+                    check_contents(&before.contents, inputs, console)?;
+                    self.leave(described, before.contents)?;
+                    return Ok(false);
+                }
             }
             (Resume::From(path), _) => {
                 let before = read(&path.with_file_name(NAME))?;
@@ -201,11 +228,57 @@ impl Folders<'_> {
     }
 
     fn leave(&self, described: &Description, contents: Vec<Fingerprint>) -> Result<(), Failure> {
-        let left = Left { description: described.clone(), contents };
-        let text = serde_json::to_vec_pretty(&left).expect("a description is plain data");
-        let path = self.checkpoints.join(NAME);
+        let description = described.clone();
+        Left { description, contents, shown: Vec::new() }.write(self.checkpoints)
+    }
+}
+
+impl Left {
+    fn write(&self, folder: &Path) -> Result<(), Failure> {
+        let text = serde_json::to_vec_pretty(self).expect("a description is plain data");
+        let path = folder.join(NAME);
         replace(&path, &text)
             .map_err(|error| Failure::input(format!("{}: {error}", path.display())))
+    }
+
+    fn is_same_job(&self, described: &Description) -> bool {
+        self.description.job == described.job
+    }
+}
+
+/// Leaves in a savepoint what its run was, and what it has shown.
+pub(crate) fn leave_in_savepoint(
+    savepoint: &Path,
+    described: &Description,
+    output: &Output,
+) -> Result<(), Failure> {
+    let contents = described.input.iter().map(|path| Fingerprint::of(path));
+    let contents = contents.collect::<Result<_, _>>().map_err(Failure::input)?;
+    let description = described.clone();
+    Left { description, contents, shown: extents(output) }.write(savepoint)
+}
+
+/// Checks that a sink which shows rows once has shown none behind a savepoint: a run that began
+/// there would write them again.
+fn refuse_shown(
+    savepoint: &Path,
+    before: Option<&Left>,
+    described: &Description,
+    output: &Output,
+) -> Result<(), Failure> {
+    if !described.mode.sink.awaits_completion() {
+        return Ok(());
+    }
+    let shown = extents(output);
+    let is_known =
+        |before: &Left| before.description.output == described.output && before.shown == shown;
+    match first_row(output).filter(|_| !before.is_some_and(is_known)) {
+        None => Ok(()),
+        Some(row) => Err(Failure::input(format!(
+            "--resume {}: {row} may hold rows that were committed after this savepoint, and they \
+             would be there twice: name another --output",
+            savepoint.display()
+        ))),
     }
 }
 

@@ -18,11 +18,13 @@ mod graph;
 mod jobs;
 mod mode;
 mod output;
+mod readable;
 mod replay;
 mod run;
 mod shown;
 mod signals;
 mod simulated;
+mod snapshots;
 mod state;
 mod suite;
 mod torture;
@@ -56,6 +58,8 @@ enum Command {
     Torture(torture::TortureArgs),
     Suite(suite::SuiteArgs),
     Replay(replay::ReplayArgs),
+    Savepoint(snapshots::SavepointArgs),
+    State(snapshots::StateArgs),
 }
 
 impl Command {
@@ -67,6 +71,8 @@ impl Command {
             Self::Torture(args) => torture::torture(args, console),
             Self::Suite(args) => suite::suite(args, console),
             Self::Replay(args) => replay::replay(args, console),
+            Self::Savepoint(args) => snapshots::savepoint(args, console),
+            Self::State(args) => snapshots::state(args, console),
         }
     }
 }

@@ -8,10 +8,10 @@ use clap::Args;
 use cofferdam::config::JobConfig;
 use cofferdam::coordinator::CoordinatorNote;
 use cofferdam::id::CheckpointId;
-use cofferdam::job::Job;
+use cofferdam::job::{Job, Left};
 use cofferdam::message::Loss;
 use cofferdam::runtime::{
-    self, CheckpointStore, FileStore, MemoryStore, Resume, RunEvent, RunOptions, RunReport,
+    self, CheckpointStore, FileStore, MemoryStore, Resume, RunEvent, RunOptions, RunReport, StopAt,
 };
 use indicatif::ProgressBar;
 use serde::Serialize;
@@ -37,12 +37,15 @@ pub(crate) struct RunArgs {
     /// The folder that its sinks write into, or sqlite:FILE for tables in a database
     #[arg(long, value_name = "DIR")]
     output: Output,
-    /// Where to begin: latest (if any), never (at the start of the input), or a checkpoint's folder
+    /// Where to begin: latest (if any), never (at the start of the input), or the folder of a
+    /// checkpoint or savepoint
     #[arg(long, value_name = "WHERE", value_parser = resume, default_value = "latest")]
     resume: Resume,
     /// How many records all sources together may read in a second
     #[arg(long, value_name = "N", value_parser = positive)]
     rate: Option<u64>,
+    #[command(flatten)]
+    savepoint: SavepointArgs,
     /// Threads that run tasks [default: one for each core]
     #[arg(long, value_name = "N", value_parser = positive_size)]
     workers: Option<usize>,
@@ -51,6 +54,36 @@ pub(crate) struct RunArgs {
     origins: bool,
     #[command(flatten)]
     engine: EngineArgs,
+}
+
+/// Where a run stops, and what it goes on from.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Savepoints")]
+struct SavepointArgs {
+    /// Stop with a savepoint when so many source records are read over all subtasks, or at the end
+    /// of the input
+    #[arg(long, value_name = "N", value_parser = positive, requires = "savepoint")]
+    stop_after: Option<u64>,
+    /// The folder of the savepoint, which is made
+    #[arg(long, value_name = "DIR", requires = "stop_after")]
+    savepoint: Option<PathBuf>,
+    /// End the data there: event-time timers fire, and nothing can go on from the savepoint
+    #[arg(long, requires = "stop_after")]
+    drain: bool,
+    /// Drop restored state that no operator of the job claims, instead of refusing it
+    #[arg(long)]
+    allow_non_restored: bool,
+}
+
+impl SavepointArgs {
+    fn stop_at(&self) -> Option<StopAt> {
+        let (records, savepoint) = (self.stop_after?, self.savepoint.clone()?);
+        Some(StopAt { records, savepoint, drains: self.drain })
+    }
+
+    fn left(&self) -> Left {
+        if self.allow_non_restored { Left::Dropped } else { Left::Refused }
+    }
 }
 
 #[derive(Serialize)]
@@ -105,6 +138,8 @@ pub(crate) fn run(args: &RunArgs, console: &Console) -> Result<Exit, Failure> {
         records_per_second: args.rate,
         observer: observer(console, progress.clone(), start.folder.clone(), leaves),
         stop,
+        stop_at: args.savepoint.stop_at(),
+        left: args.savepoint.left(),
     };
     let report = runtime::run(&built.job, options);
     progress.finish_and_clear();
@@ -113,6 +148,10 @@ pub(crate) fn run(args: &RunArgs, console: &Console) -> Result<Exit, Failure> {
         let last = Completed::read(folder)?.unwrap_or_default().checkpoint;
         let left = completed(last, mode.sink, &args.output, true).leave(folder);
         left.map_err(|error| Failure::input(format!("{}: {error}", folder.display())))?;
+    }
+    if let Some(savepoint) = &args.savepoint.savepoint {
+        folder::leave_in_savepoint(savepoint, &start.described, &args.output)?;
+        console.note(format!("the savepoint is in {}", savepoint.display()));
     }
     tell(&summary(job.name(), mode, &report, &built), start.is_anew, console);
     Ok(Exit::Done)
@@ -125,6 +164,7 @@ struct Start {
     folder: Option<PathBuf>,
     /// It begins at the start of the input.
     is_anew: bool,
+    described: Description,
 }
 
 impl RunArgs {
@@ -136,16 +176,19 @@ impl RunArgs {
         describe: impl FnOnce(&Output) -> Description,
     ) -> Result<Start, Failure> {
         let output = folder::prepare_output(&self.output)?;
+        let described = describe(&output);
         if self.engine.checkpoints.backend == Backend::Memory {
+            let is_anew = !matches!(self.resume, Resume::From(_));
             folder::refuse_old_output(&self.output)?;
             refuse_old_state(self.engine.state.file(&self.output).as_ref())?;
-            return Ok(Start { store: Arc::new(MemoryStore::new()), folder: None, is_anew: true });
+            let store = Arc::new(MemoryStore::new());
+            return Ok(Start { store, folder: None, is_anew, described });
         }
         let folder = self.engine.checkpoints.folder(&self.output);
         let store = FileStore::open(&folder)?;
         let folders = Folders { checkpoints: &folder, output: &self.output, store: &store };
-        let is_anew = folders.settle(job, &self.resume, &describe(&output), console)?;
-        Ok(Start { store: Arc::new(store), folder: Some(folder), is_anew })
+        let is_anew = folders.settle(job, &self.resume, &described, console)?;
+        Ok(Start { store: Arc::new(store), folder: Some(folder), is_anew, described })
     }
 }
 

@@ -134,6 +134,17 @@ pub(crate) fn rows(output: &Output) -> Vec<String> {
     }
 }
 
+/// As [`rows`], with the bytes of each file and the rows of each table: more of it was shown since
+/// if it is more.
+pub(crate) fn extents(output: &Output) -> Vec<(String, u64)> {
+    let extent = |row: &String| match output {
+        Output::Folder(folder) => fs::metadata(folder.join(row)).map_or(0, |file| file.len()),
+        #[cfg(feature = "sqlite")]
+        Output::Sqlite(file) => database::count(file, row),
+    };
+    rows(output).into_iter().map(|row| (row.clone(), extent(&row))).collect()
+}
+
 fn place(output: &Output, row: &str) -> String {
     match output {
         Output::Folder(folder) => folder.join(row).display().to_string(),

@@ -200,7 +200,7 @@ impl Variant {
                 snapshot.operators.iter_mut().for_each(|operator| operator.timers = None);
             }
             Self::WatermarksLeftOut => {
-                snapshot.operators.iter_mut().for_each(|operator| operator.operator = None);
+                snapshot.operators.iter_mut().for_each(|operator| operator.watermark = None);
             }
             Self::LogLeftOut => snapshot.log.clear(),
             Self::TransactionsLeftOut => snapshot.transactions.clear(),

@@ -121,7 +121,7 @@ impl World {
             CoordinatorOutput::Store(StoreRequest::Discard(checkpoint)) => {
                 self.store.discard(checkpoint);
             }
-            CoordinatorOutput::Deploy { attempt, restore } => self.deploy(attempt, restore),
+            CoordinatorOutput::Deploy { attempt, restore, .. } => self.deploy(attempt, restore),
             CoordinatorOutput::Search { source, known } => self.search(source, known),
             CoordinatorOutput::Cancel(attempt) => {
                 self.stop_tasks();

@@ -7,6 +7,7 @@ use cofferdam::element::{Barrier, Batch, Element};
 use cofferdam::graph::Channel;
 use cofferdam::guarantee::Mechanism;
 use cofferdam::id::{AttemptId, ChannelId, ChannelIndex, CheckpointId, OutletIndex, TaskId};
+use cofferdam::state::codec::Format;
 use cofferdam::state::snapshot::{InFlight, TaskSnapshot, TaskState};
 use cofferdam::storage::{CheckpointMetadata, StoreKey};
 use cofferdam::task::Task;
@@ -186,7 +187,7 @@ impl World {
             return self.note_progress_cut(task, checkpoint);
         }
         let (id, attempt) = (task.id(), task.attempt());
-        let digest = digest(&task.capture(checkpoint).to_state());
+        let digest = digest(&task.capture(checkpoint).to_state(Format::Binary));
         self.record(TraceEvent::Snapshot { task: id, attempt, checkpoint, digest });
         if let Some(slot) = self.slot_mut(id, attempt) {
             slot.cut = Some((checkpoint, slot.applied.clone()));

@@ -9,8 +9,8 @@ use cofferdam::graph::Channel;
 use cofferdam::id::{AttemptId, ChannelId, OutletIndex, TaskId, TransactionId};
 use cofferdam::message::{FromTask, Loss, TaskError, TaskMessage, ToPeer};
 use cofferdam::operator::sink::{SinkMachine, SinkReply, SinkRequest};
-use cofferdam::state::codec::{self, Kind};
-use cofferdam::state::snapshot::{Extent, OperatorSnapshot};
+use cofferdam::state::codec::{self, Format, Kind};
+use cofferdam::state::snapshot::Extent;
 use cofferdam::state::store::SavedState;
 use cofferdam::storage::{StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue};
 use cofferdam::task::{Task, TaskOutput};
@@ -163,7 +163,8 @@ impl World {
 
     fn save(&mut self, task: &Task, state: &SavedState) {
         let (id, attempt) = (task.id(), task.attempt());
-        let operators = state.operators.iter().map(OperatorSnapshot::to_state).collect();
+        let operators =
+            state.operators.iter().map(|operator| operator.to_state(Format::Binary)).collect();
         let Some(slot) = self.slot_mut(id, attempt) else { return };
         let applied = slot.applied.clone();
         self.saved.save(id, attempt, state.follows, Value { operators, applied });
@@ -290,7 +291,7 @@ impl World {
             return None;
         };
         let (id, attempt) = (task.id(), task.attempt());
-        let state = snapshot.to_state();
+        let state = snapshot.to_state(Format::Binary);
         let drops_state = self.plan.job.config().mechanism.drops_state();
         if let Some(slot) = self.slot_mut(id, attempt).filter(|_| drops_state) {
             slot.applied = Log::new();

@@ -4,6 +4,7 @@
 use cofferdam::element::{Batch, Element};
 use cofferdam::guarantee::Mechanism;
 use cofferdam::id::{AttemptId, ChannelIndex, CheckpointId, OutletIndex, TaskId};
+use cofferdam::state::codec::Format;
 use cofferdam::state::snapshot::TaskState;
 use cofferdam::storage::StoreKey;
 use cofferdam::task::{Task, TaskOutput};
@@ -63,7 +64,7 @@ impl World {
     /// Notes what the write of its progress holds that a task begins now.
     pub(super) fn note_progress_cut(&mut self, task: &mut Task, write: CheckpointId) {
         let (id, attempt, key) = (task.id(), task.attempt(), self.progress_key(task.id()));
-        let digest = digest(&task.capture(write).to_state());
+        let digest = digest(&task.capture(write).to_state(Format::Binary));
         self.record(TraceEvent::ProgressCut { task: id, attempt, write, digest });
         // What an old attempt writes does not land.
         if self.store.is_fenced(key, task.attempt()) {
@@ -111,7 +112,7 @@ impl World {
             let kept = state.in_flight.outputs.values().flatten().map(|records| records.len());
             let produced: u64 = state.numbers.iter().flat_map(|numbers| &numbers.outputs).sum();
             sent = produced - kept.sum::<usize>() as u64;
-            (write, digest(&state.to_state()))
+            (write, digest(&state.to_state(Format::Binary)))
         });
         let shadow = restored.and_then(|(write, _)| self.progress.get(&(key, write)).cloned());
         let Shadow { applied, productions, .. } = shadow.unwrap_or_default();

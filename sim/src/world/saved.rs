@@ -85,8 +85,7 @@ mod tests {
     }
 
     fn value(uid: &str) -> Value {
-        let operator =
-            OperatorState { uid: uid.to_owned(), keyed: None, timers: None, operator: None };
+        let operator = OperatorState { uid: uid.to_owned(), ..OperatorState::default() };
         Value { operators: vec![operator], applied: Log::new() }
     }
 

@@ -8,6 +8,7 @@ use cofferdam::id::{AttemptId, ChannelIndex, TaskId};
 use cofferdam::job::TaskStart;
 use cofferdam::message::{TaskError, ToTask};
 use cofferdam::operator::source::{ReadOutcome, ReadReply};
+use cofferdam::state::codec::Format;
 use cofferdam::state::hash::KeyHash;
 use cofferdam::state::snapshot::TaskState;
 use cofferdam::storage::StoreKey;
@@ -315,7 +316,7 @@ impl World {
             restored.expect("the store of the state gives what the task has saved");
         }
         let restored = restored.map(|(checkpoint, key)| {
-            let digest = digest(&task.capture(checkpoint).to_state());
+            let digest = digest(&task.capture(checkpoint).to_state(Format::Binary));
             let shadow = self.shadows.get(&key).cloned().unwrap_or_default();
             let slot = self.slot_mut(id, attempt).expect("it was there a moment ago");
             slot.applied = shadow.applied;

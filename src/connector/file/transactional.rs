@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use crate::connector::file::{WriteLine, damaged, destination, failed, stem};
 use crate::durable;
 use crate::element::Record;
-use crate::id::TransactionId;
+use crate::id::{SubtaskIndex, TransactionId};
 use crate::operator::sink::{CommitError, Committed, SinkError, SinkPlace, TransactionalSink};
 
 /// Writes lines into files that appear, whole and final, when their transaction is committed.
@@ -111,11 +111,12 @@ impl<T: Record> TransactionalSink for TransactionalFileSink<T> {
 
     fn abort_dangling(&mut self) -> Result<(), SinkError> {
         let place = self.place.as_ref().expect("a sink is opened first");
-        let prefix = format!(".part-{}-", place.subtask);
         let is_earlier = |name: &str| -> bool {
-            let attempt = name.strip_prefix(&prefix).and_then(|rest| rest.split('-').next());
-            let attempt = attempt.and_then(|attempt| attempt.parse::<u64>().ok());
-            attempt.is_some_and(|attempt| attempt < place.attempt.get())
+            let mut numbers = name.strip_prefix(".part-").into_iter().flat_map(|n| n.split('-'));
+            let subtask = numbers.next().and_then(|subtask| subtask.parse::<u32>().ok());
+            let attempt = numbers.next().and_then(|attempt| attempt.parse::<u64>().ok());
+            subtask.is_some_and(|subtask| place.takes_over(SubtaskIndex::new(subtask)))
+                && attempt.is_some_and(|attempt| attempt < place.attempt.get())
                 && (name.ends_with(IN_PROGRESS) || name.ends_with(PENDING))
         };
         let names = durable::names_in(&self.folder);

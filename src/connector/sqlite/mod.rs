@@ -25,7 +25,7 @@ use std::time::Duration;
 use rusqlite::types::ToSqlOutput;
 use rusqlite::{Connection, ErrorCode, OpenFlags, ToSql, Transaction, TransactionBehavior};
 
-use crate::id::TransactionId;
+use crate::id::{SubtaskIndex, TransactionId};
 use crate::operator::sink::{SinkError, SinkPlace};
 
 pub use direct::{SqliteSink, SqliteTableSink};
@@ -130,6 +130,12 @@ impl<T> Client<T> {
         if transaction.execute(&progress, epoch).map_err(failed)? == 0 {
             return Err(fenced());
         }
+        // Subtasks that are no more, of a time with a greater parallelism (rule 65).
+        let others = format!(
+            "UPDATE {table}_progress SET epoch = ?2 WHERE subtask % ?3 = ?1 AND epoch < ?2"
+        );
+        let parallelism = number(place.parallelism as u64);
+        transaction.execute(&others, (epoch.0, epoch.1, parallelism)).map_err(failed)?;
         transaction.commit().map_err(failed)?;
         self.open = Some((connection, place.clone()));
         Ok(())
@@ -161,7 +167,7 @@ impl<T> Client<T> {
         connection.pragma_update(None, "synchronous", word).map_err(failed)?;
         let begun = connection.transaction_with_behavior(TransactionBehavior::Immediate);
         let writer = Writer { transaction: begun.map_err(failed)?, table: &self.table, place };
-        if writer.progress("epoch")? != number(place.attempt.get()) {
+        if writer.progress(place.subtask, "epoch")? != number(place.attempt.get()) {
             return Err(fenced());
         }
         let result = change(&writer)?;
@@ -204,16 +210,17 @@ impl<T> Writer<'_, T> {
         Ok(())
     }
 
-    /// A field of the subtask's row of progress.
-    fn progress(&self, field: &str) -> Result<i64, SinkError> {
+    /// A field of a subtask's row of progress.
+    fn progress(&self, subtask: SubtaskIndex, field: &str) -> Result<i64, SinkError> {
         let query = format!("SELECT {field} FROM {}_progress WHERE subtask = ?", self.table.table);
-        let row = self.transaction.query_row(&query, [self.place.subtask.get()], |row| row.get(0));
+        let row = self.transaction.query_row(&query, [subtask.get()], |row| row.get(0));
         row.map_err(|error| failed(&self.table.database, error))
     }
 
     /// Whether the rows of a transaction are visible.
     fn is_visible(&self, id: TransactionId) -> Result<bool, SinkError> {
-        let visible = (self.progress("attempt")?, self.progress("sequence")?);
+        let of = |field| self.progress(id.subtask, field);
+        let visible = (of("attempt")?, of("sequence")?);
         Ok((number(id.attempt.get()), number(id.sequence)) <= visible)
     }
 
@@ -224,7 +231,7 @@ impl<T> Writer<'_, T> {
             self.table.table
         );
         let (attempt, sequence) = (number(id.attempt.get()), number(id.sequence));
-        self.execute(&statement, &[&attempt, &sequence, &self.place.subtask.get()]).map(drop)
+        self.execute(&statement, &[&attempt, &sequence, &id.subtask.get()]).map(drop)
     }
 }
 

@@ -96,11 +96,12 @@ impl<T: Record> TransactionalSink for SqliteTransactionalSink<T> {
 
     fn abort_dangling(&mut self) -> Result<(), SinkError> {
         let table = &self.0.table.table;
-        let statement = format!("DELETE FROM {table}_pending WHERE subtask = ? AND attempt < ?");
+        let statement =
+            format!("DELETE FROM {table}_pending WHERE subtask % ? = ? AND attempt < ?");
         self.0.change(Durability::Full, |writer| {
-            let (subtask, attempt) =
-                (writer.place.subtask.get(), number(writer.place.attempt.get()));
-            writer.execute(&statement, &[&subtask, &attempt]).map(drop)
+            let SinkPlace { subtask, parallelism, attempt } = &writer.place;
+            let (parallelism, attempt) = (number(*parallelism as u64), number(attempt.get()));
+            writer.execute(&statement, &[&parallelism, &subtask.get(), &attempt]).map(drop)
         })
     }
 }

@@ -18,9 +18,12 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use crate::connector::sqlite::{connect, failed, keep_log, number};
 use crate::id::{AttemptId, CheckpointId, TaskId};
 use crate::operator::sink::SinkError;
+use crate::state::codec::{self, DecodeError, Format};
 use crate::state::key_group::KeyGroup;
-use crate::state::snapshot::OperatorState;
+use crate::state::operator::StoredList;
+use crate::state::snapshot::{Bytes, OperatorState};
 use crate::state::store::{OpenedState, SavedState, StateSaver, StateStore, StateStoreError};
+use crate::time::EventTime;
 
 /// The store.
 #[derive(Clone, Debug)]
@@ -37,8 +40,10 @@ enum Part {
     Keyed,
     Timers,
     /// What is not keyed, in one row.
-    Operator,
+    Unkeyed,
 }
+
+type Unkeyed = (Option<EventTime>, Vec<StoredList>);
 
 struct Saver {
     database: PathBuf,
@@ -126,7 +131,9 @@ impl StateStore for SqliteStateStore {
         }
         let held = rows(&transaction, task).map_err(failed)?;
         transaction.commit().map_err(failed)?;
-        let operators = operators(&held);
+        let operators = operators(&held).map_err(|error| {
+            StateStoreError::Gone(format!("{}: table state: {error}", self.database.display()))
+        })?;
         let (database, rolls_back) = (self.database.clone(), self.rolls_back);
         let saver = Saver { database, connection, rolls_back, task, attempt, restored, held };
         Ok(OpenedState { saver: Box::new(saver), operators })
@@ -135,8 +142,11 @@ impl StateStore for SqliteStateStore {
 
 impl StateSaver for Saver {
     fn save(&mut self, state: &SavedState) -> Result<(), StateStoreError> {
-        let now: BTreeMap<Place, Vec<u8>> =
-            state.operators.iter().flat_map(|operator| places(operator.to_state())).collect();
+        let now: BTreeMap<Place, Vec<u8>> = state
+            .operators
+            .iter()
+            .flat_map(|operator| places(operator.to_state(Format::Binary)))
+            .collect();
         let written = now.iter().filter(|(place, value)| self.held.get(*place) != Some(*value));
         let emptied = self.held.keys().filter(|place| !now.contains_key(*place));
         let changes: Vec<(&Place, Option<&Vec<u8>>)> = written
@@ -204,7 +214,7 @@ fn rows(database: &Connection, task: i64) -> rusqlite::Result<BTreeMap<Place, Ve
         let part = match row.get::<_, i64>(1)? {
             0 => Part::Keyed,
             1 => Part::Timers,
-            _ => Part::Operator,
+            _ => Part::Unkeyed,
         };
         Ok(((row.get(0)?, part, row.get(2)?), row.get::<_, Option<Vec<u8>>>(4)?))
     })?;
@@ -214,30 +224,34 @@ fn rows(database: &Connection, task: i64) -> rusqlite::Result<BTreeMap<Place, Ve
 
 /// The rows that an operator's state comes to.
 fn places(state: OperatorState) -> Vec<(Place, Vec<u8>)> {
-    let OperatorState { uid, keyed, timers, operator } = state;
-    let of_groups = |part, groups: Option<Vec<(KeyGroup, Vec<u8>)>>| {
-        let row = |(group, value): (KeyGroup, Vec<u8>)| ((uid.clone(), part, group.get()), value);
+    let OperatorState { uid, format: _, keyed, timers, watermark, lists } = state;
+    let of_groups = |part, groups: Option<Vec<(KeyGroup, Bytes)>>| {
+        let row = |(group, value): (KeyGroup, Bytes)| {
+            ((uid.clone(), part, group.get()), value.into_vec())
+        };
         groups.unwrap_or_default().into_iter().map(row).collect::<Vec<_>>()
     };
-    let whole = operator.map(|value| ((uid.clone(), Part::Operator, 0), value));
-    [of_groups(Part::Keyed, keyed), of_groups(Part::Timers, timers), Vec::from_iter(whole)].concat()
+    let unkeyed = (watermark.is_some() || !lists.is_empty())
+        .then(|| ((uid.clone(), Part::Unkeyed, 0), codec::encode::<Unkeyed>(&(watermark, lists))));
+    let unkeyed = Vec::from_iter(unkeyed);
+    [of_groups(Part::Keyed, keyed), of_groups(Part::Timers, timers), unkeyed].concat()
 }
 
 /// The states that rows come from.
-fn operators(held: &BTreeMap<Place, Vec<u8>>) -> Vec<OperatorState> {
+fn operators(held: &BTreeMap<Place, Vec<u8>>) -> Result<Vec<OperatorState>, DecodeError> {
     let mut operators: BTreeMap<&str, OperatorState> = BTreeMap::new();
     for ((uid, part, group), value) in held {
         let state = operators
             .entry(uid)
             .or_insert_with(|| OperatorState { uid: uid.clone(), ..OperatorState::default() });
-        let of_group = (KeyGroup::new(*group), value.clone());
+        let of_group = (KeyGroup::new(*group), Bytes::from(value.clone()));
         match part {
             Part::Keyed => state.keyed.get_or_insert_default().push(of_group),
             Part::Timers => state.timers.get_or_insert_default().push(of_group),
-            Part::Operator => state.operator = Some(value.clone()),
+            Part::Unkeyed => (state.watermark, state.lists) = codec::decode::<Unkeyed>(value)?,
         }
     }
-    operators.into_values().collect()
+    Ok(operators.into_values().collect())
 }
 
 fn follows(checkpoint: Option<CheckpointId>) -> i64 {
@@ -262,6 +276,7 @@ mod tests {
     use std::thread;
 
     use super::*;
+    use crate::state::operator::{OperatorList, Redistribution};
     use crate::state::snapshot::OperatorSnapshot;
 
     const TASK: TaskId = TaskId::new(3);
@@ -272,8 +287,10 @@ mod tests {
 
     /// State that is one value, not keyed.
     fn state(follows: Option<CheckpointId>, value: &[u8]) -> SavedState {
-        let (uid, operator) = ("count".into(), Some(value.to_vec()));
-        let operator = OperatorSnapshot { uid, keyed: None, timers: None, operator };
+        let mut list = OperatorList::new("value", Redistribution::Split);
+        list.get_mut().extend_from_slice(value);
+        let (uid, lists) = ("count".into(), vec![list.share()]);
+        let operator = OperatorSnapshot { uid, keyed: None, timers: None, watermark: None, lists };
         SavedState { follows, completed: None, operators: vec![operator] }
     }
 
@@ -287,7 +304,12 @@ mod tests {
     ) -> Result<Found, StateStoreError> {
         let OpenedState { saver, operators } =
             store.open(TASK, AttemptId::new(attempt), restored)?;
-        Ok((saver, operators.into_iter().find_map(|state| state.operator)))
+        let found = operators.first().map(|state| {
+            let mut list = OperatorList::new("value", Redistribution::Split);
+            list.restore(state).unwrap();
+            list.get().to_vec()
+        });
+        Ok((saver, found))
     }
 
     /// A store that an attempt has left behind: `a` before any barrier, `b` behind 4, `c` behind 7.

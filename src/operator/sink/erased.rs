@@ -9,7 +9,8 @@ use crate::id::{AttemptId, SubtaskIndex};
 use crate::operator::sink::{
     Sink, SinkError, SinkPlace, SinkReply, SinkRequest, TransactionalSink, WriteAheadSink,
 };
-use crate::state::codec::{self, DecodeError};
+use crate::state::codec::{DecodeError, Format};
+use crate::state::snapshot::Bytes;
 
 /// A sink with its types erased, as drivers call it.
 pub trait ErasedSink: Send {
@@ -36,7 +37,7 @@ pub trait ErasedSink: Send {
     ///
     /// # Errors
     /// If the bytes are not such rows.
-    fn decode(&self, rows: &[Vec<u8>]) -> Result<Batch, DecodeError>;
+    fn decode(&self, format: Format, rows: &[Bytes]) -> Result<Batch, DecodeError>;
     /// As [`Sink::destination`].
     fn destination(&self) -> Option<String>;
     /// Opens it.
@@ -76,8 +77,8 @@ impl<S: Sink> ErasedSink for Direct<S> {
         true
     }
 
-    fn decode(&self, rows: &[Vec<u8>]) -> Result<Batch, DecodeError> {
-        decode::<S::Record>(rows)
+    fn decode(&self, format: Format, rows: &[Bytes]) -> Result<Batch, DecodeError> {
+        decode::<S::Record>(format, rows)
     }
 
     fn destination(&self) -> Option<String> {
@@ -125,8 +126,8 @@ impl<S: TransactionalSink> ErasedSink for Transactional<S> {
         self.0.timeout()
     }
 
-    fn decode(&self, rows: &[Vec<u8>]) -> Result<Batch, DecodeError> {
-        decode::<S::Record>(rows)
+    fn decode(&self, format: Format, rows: &[Bytes]) -> Result<Batch, DecodeError> {
+        decode::<S::Record>(format, rows)
     }
 
     fn destination(&self) -> Option<String> {
@@ -178,8 +179,8 @@ impl<S: TransactionalSink> ErasedSink for Committing<S> {
         SinkContract::TwoPhase
     }
 
-    fn decode(&self, rows: &[Vec<u8>]) -> Result<Batch, DecodeError> {
-        decode::<S::Record>(rows)
+    fn decode(&self, format: Format, rows: &[Bytes]) -> Result<Batch, DecodeError> {
+        decode::<S::Record>(format, rows)
     }
 
     /// That of the writers, which have it.
@@ -254,8 +255,8 @@ impl<S: WriteAheadSink> ErasedSink for Logged<S> {
         self.0.is_idempotent()
     }
 
-    fn decode(&self, rows: &[Vec<u8>]) -> Result<Batch, DecodeError> {
-        decode::<S::Record>(rows)
+    fn decode(&self, format: Format, rows: &[Bytes]) -> Result<Batch, DecodeError> {
+        decode::<S::Record>(format, rows)
     }
 
     fn destination(&self) -> Option<String> {
@@ -294,6 +295,6 @@ impl<S: WriteAheadSink> ErasedSink for Logged<S> {
     }
 }
 
-fn decode<R: Record>(rows: &[Vec<u8>]) -> Result<Batch, DecodeError> {
-    rows.iter().map(|row| codec::decode::<R>(row)).collect::<Result<Vec<R>, _>>().map(Batch::new)
+fn decode<R: Record>(format: Format, rows: &[Bytes]) -> Result<Batch, DecodeError> {
+    rows.iter().map(|row| format.decode::<R>(row)).collect::<Result<Vec<R>, _>>().map(Batch::new)
 }

@@ -197,6 +197,14 @@ pub struct SinkPlace {
     pub attempt: AttemptId,
 }
 
+impl SinkPlace {
+    /// Whether what a subtask of an earlier attempt has left is to be looked after here: its own
+    /// successor does that, or if the parallelism is less now, the one modulo it (rule 65).
+    pub fn takes_over(&self, subtask: SubtaskIndex) -> bool {
+        subtask.index() % self.parallelism == self.subtask.index()
+    }
+}
+
 /// Why a sink can not go on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SinkError {

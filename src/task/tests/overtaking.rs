@@ -30,8 +30,9 @@ impl Probe {
     /// The numbers in flight in the last snapshot: by input, then by output.
     fn in_flight(&mut self) -> (Vec<Vec<u64>>, Vec<Vec<u64>>) {
         let InFlight { inputs, outputs } = self.state().in_flight;
-        let numbers = |batches: &Vec<Vec<u8>>| {
-            let records = batches.iter().map(|bytes| self.task.stage().decode_input(bytes));
+        let numbers = |batches: &Vec<Bytes>| {
+            let records =
+                batches.iter().map(|bytes| self.task.stage().decode_input(Format::Binary, bytes));
             records.flat_map(|batch| batch.expect("numbers").into_records::<u64>()).collect()
         };
         let of_inputs = [0, 1].map(|channel| inputs.get(&ChannelIndex::new(channel)));
@@ -165,16 +166,18 @@ fn rule_030_channels_begin_with_the_receivers_part_and_then_the_senders() {
     for task in job.graph().tasks() {
         let start = job.discover().expect("memory can be read")[task.index()].clone();
         let fresh = job.task(task, AttemptId::new(1), TaskStart::Fresh(start));
-        states.push(fresh.expect("it is fresh").capture(CheckpointId::new(1)).to_state());
+        states.push(
+            fresh.expect("it is fresh").capture(CheckpointId::new(1)).to_state(Format::Binary),
+        );
     }
     let channel = job.graph().channels()[0];
-    let bytes = |number: u64| vec![Batch::new(vec![number]).encode()];
+    let bytes = |number: u64| vec![Bytes::from(Batch::new(vec![number]).encode(Format::Binary))];
     states[channel.to.index()].in_flight.inputs.insert(channel.index, bytes(1));
     states[channel.from.index()].in_flight.outputs.insert(channel.outlet, bytes(2));
     let filled = job.in_flight(&states).expect("they are numbers");
     let numbers = filled[0].iter().map(|batch| batch.records::<u64>()[0]);
     assert_eq!(numbers.collect::<Vec<_>>(), [1, 2]);
     assert!(filled[1..].iter().all(Vec::is_empty));
-    states[0].in_flight.outputs.insert(channel.outlet, vec![vec![1, 2, 3]]);
+    states[0].in_flight.outputs.insert(channel.outlet, vec![Bytes::from(vec![1, 2, 3])]);
     assert!(job.in_flight(&states).is_err());
 }

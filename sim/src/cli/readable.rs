@@ -1,0 +1,247 @@
+//! State in the portable format as people and scripts read it, without the types that wrote it.
+
+use ciborium::Value;
+use cofferdam::runtime::Savepoint;
+use cofferdam::state::codec::Format;
+use cofferdam::state::key_group::KeyGroup;
+use cofferdam::state::snapshot::{Bytes, OperatorState, TaskState};
+use serde::Serialize;
+use serde_json::{Map, Number, Value as Json, json};
+
+/// One piece of state. Keyed state has a key and a value; all else has a kind.
+#[derive(Default, Serialize)]
+pub(crate) struct Row {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) operator: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kind: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    task: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_group: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<Json>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<Json>,
+    /// What is peculiar to the kind.
+    #[serde(flatten)]
+    more: Map<String, Json>,
+}
+
+impl Row {
+    /// The row in the columns of a table: operator, what it is, group or task, key, value.
+    pub(crate) fn cells(&self) -> [String; 5] {
+        let place = match (self.key_group, self.task) {
+            (Some(group), _) => KeyGroup::new(group).to_string(),
+            (None, Some(task)) => format!("t{task}"),
+            (None, None) => String::new(),
+        };
+        let text = |json: &Option<Json>| json.as_ref().map(Json::to_string).unwrap_or_default();
+        let value = match self.kind {
+            None => text(&self.value),
+            Some(_) => Json::Object(self.more.clone()).to_string(),
+        };
+        let what = self.kind.or(self.state).unwrap_or_default().to_owned();
+        [self.operator.clone().unwrap_or_default(), what, place, text(&self.key), value]
+    }
+
+    fn of_kind(kind: &'static str, more: Json) -> Self {
+        let more = if let Json::Object(more) = more { more } else { Map::new() };
+        Self { kind: Some(kind), more, ..Self::default() }
+    }
+}
+
+/// All that a savepoint holds.
+pub(crate) fn rows(savepoint: &Savepoint) -> Result<Vec<Row>, String> {
+    let mut rows = Vec::new();
+    let graph = savepoint.metadata.shape.graph().map_err(|error| error.to_string())?;
+    for state in &savepoint.states {
+        for operator in &state.operators {
+            rows.extend(of_operator(operator, state)?);
+        }
+        let uids = &graph.vertex_of(state.task).uids;
+        rows.extend(of_source(state, uids.first().map(|uid| uid.to_string())));
+        rows.extend(of_sink(state, uids.last().map(|uid| uid.to_string()))?);
+        rows.extend(of_channels(state)?);
+    }
+    for (source, pool) in savepoint.metadata.pools.iter().enumerate() {
+        rows.extend(pool.unassigned.iter().map(|assignment| {
+            let more = json!({"source": source, "split": assignment.split.get()});
+            Row::of_kind("unassigned-split", more)
+        }));
+    }
+    Ok(rows)
+}
+
+fn of_operator(operator: &OperatorState, state: &TaskState) -> Result<Vec<Row>, String> {
+    let uid = || Some(operator.uid.clone());
+    let mut rows = Vec::new();
+    for (group, entries) in groups(&operator.keyed) {
+        for entry in decoded(entries)? {
+            let [key, value] = pair(entry)?;
+            rows.push(Row {
+                operator: uid(),
+                state: Some("value"),
+                key_group: Some(group.get()),
+                key: Some(json_of(&key)),
+                value: Some(json_of(&value)),
+                ..Row::default()
+            });
+        }
+    }
+    for (group, timers) in groups(&operator.timers) {
+        for timer in decoded(timers)? {
+            let [time, key] = pair(timer)?;
+            let row =
+                Row::of_kind("timer", json!({"time_ms": json_of(&time), "of": json_of(&key)}));
+            rows.push(Row { operator: uid(), key_group: Some(group.get()), ..row });
+        }
+    }
+    let task = Some(state.task.get());
+    if let Some(watermark) = operator.watermark {
+        let row = Row::of_kind("watermark", json!({"time": watermark.to_string()}));
+        rows.push(Row { operator: uid(), task, ..row });
+    }
+    for list in &operator.lists {
+        for element in &list.elements {
+            let element = json_of(&value_of(element)?);
+            let row = Row::of_kind("list", json!({"list": list.name, "element": element}));
+            rows.push(Row { operator: uid(), task, ..row });
+        }
+    }
+    Ok(rows)
+}
+
+fn of_source(state: &TaskState, uid: Option<String>) -> Vec<Row> {
+    let splits = state.source.iter().flat_map(|source| &source.splits);
+    let row = |split: &cofferdam::state::snapshot::SplitState| {
+        let (number, records, lost) = (split.split.get(), split.records, split.lost);
+        let row = Row::of_kind("split", json!({"split": number, "records": records, "lost": lost}));
+        Row { operator: uid.clone(), task: Some(state.task.get()), ..row }
+    };
+    splits.map(row).collect()
+}
+
+fn of_sink(state: &TaskState, uid: Option<String>) -> Result<Vec<Row>, String> {
+    let task = Some(state.task.get());
+    let mut rows = Vec::new();
+    for pending in &state.transactions {
+        let (id, checkpoint) = (pending.transaction.to_string(), pending.checkpoint.get());
+        let more = json!({"transaction": id, "checkpoint": checkpoint});
+        let row = Row::of_kind("pending-transaction", more);
+        rows.push(Row { operator: uid.clone(), task, ..row });
+    }
+    for logged in &state.log {
+        let checkpoint = logged.pending.checkpoint.get();
+        for bytes in &logged.rows {
+            let row = json_of(&value_of(bytes)?);
+            let row = Row::of_kind("unsent-row", json!({"checkpoint": checkpoint, "row": row}));
+            rows.push(Row { operator: uid.clone(), task, ..row });
+        }
+    }
+    Ok(rows)
+}
+
+fn of_channels(state: &TaskState) -> Result<Vec<Row>, String> {
+    let inputs = state.in_flight.inputs.iter().map(|(at, of)| ("input", at.get(), of));
+    let outputs = state.in_flight.outputs.iter().map(|(at, of)| ("output", at.get(), of));
+    let mut rows = Vec::new();
+    for (side, channel, batches) in inputs.chain(outputs) {
+        for batch in batches {
+            for record in decoded(batch)? {
+                let record = json_of(&record);
+                let more = json!({"side": side, "channel": channel, "record": record});
+                let row = Row::of_kind("in-flight", more);
+                rows.push(Row { task: Some(state.task.get()), ..row });
+            }
+        }
+    }
+    Ok(rows)
+}
+
+/// Sets the value of a key, or removes the key with its timers; how often it was there.
+pub(crate) fn change(
+    operator: &mut OperatorState,
+    key: &Json,
+    value: Option<&Json>,
+) -> Result<usize, String> {
+    let mut found = 0;
+    for (_, bytes) in operator.keyed.iter_mut().flatten() {
+        let entries = decoded(bytes)?.into_iter().map(pair).collect::<Result<Vec<_>, _>>()?;
+        if !entries.iter().any(|[of, _]| json_of(of) == *key) {
+            continue;
+        }
+        let changed = entries.into_iter().filter_map(|[of, old]| {
+            if json_of(&of) != *key {
+                return Some(Value::Array(vec![of, old]));
+            }
+            found += 1;
+            value.map(|new| Value::Array(vec![of, value_from(new)]))
+        });
+        *bytes = Bytes::from(Format::Portable.encode(&changed.collect::<Vec<Value>>()));
+    }
+    if value.is_none() {
+        for (_, bytes) in operator.timers.iter_mut().flatten() {
+            let timers = decoded(bytes)?.into_iter().map(pair).collect::<Result<Vec<_>, _>>()?;
+            let left = timers.into_iter().filter(|[_, of]| json_of(of) != *key);
+            let left: Vec<Value> = left.map(|timer| Value::Array(timer.into())).collect();
+            *bytes = Bytes::from(Format::Portable.encode(&left));
+        }
+    }
+    Ok(found)
+}
+
+fn groups(groups: &Option<Vec<(KeyGroup, Bytes)>>) -> impl Iterator<Item = (KeyGroup, &Bytes)> {
+    groups.iter().flatten().map(|(group, bytes)| (*group, bytes))
+}
+
+fn decoded(bytes: &[u8]) -> Result<Vec<Value>, String> {
+    Format::Portable.decode(bytes).map_err(|error| error.to_string())
+}
+
+fn value_of(bytes: &[u8]) -> Result<Value, String> {
+    Format::Portable.decode(bytes).map_err(|error| error.to_string())
+}
+
+fn pair(value: Value) -> Result<[Value; 2], String> {
+    let array = value.into_array().map_err(|_| "an entry is not a pair".to_owned())?;
+    array.try_into().map_err(|_| "an entry is not a pair".to_owned())
+}
+
+/// What JSON has no form for is told as well as it can be: bytes in hexadecimal, and a map whose
+/// keys are not texts as a list of pairs.
+fn json_of(value: &Value) -> Json {
+    match value {
+        Value::Bool(value) => Json::Bool(*value),
+        Value::Text(text) => Json::String(text.clone()),
+        Value::Integer(number) => {
+            let number = i128::from(*number);
+            let small = i64::try_from(number).map(Number::from);
+            let number = small.or_else(|_| u64::try_from(number).map(Number::from));
+            number.map_or(Json::Null, Json::Number)
+        }
+        Value::Float(number) => Number::from_f64(*number).map_or(Json::Null, Json::Number),
+        Value::Bytes(bytes) => {
+            Json::String(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+        }
+        Value::Array(values) => Json::Array(values.iter().map(json_of).collect()),
+        Value::Map(entries) if entries.iter().all(|(key, _)| key.is_text()) => {
+            let entry = |(key, value): &(Value, Value)| {
+                (key.as_text().unwrap_or_default().to_owned(), json_of(value))
+            };
+            Json::Object(entries.iter().map(entry).collect())
+        }
+        Value::Map(entries) => {
+            let pair = |(key, value): &(Value, Value)| json!([json_of(key), json_of(value)]);
+            Json::Array(entries.iter().map(pair).collect())
+        }
+        Value::Tag(_, value) => json_of(value),
+        _ => Json::Null,
+    }
+}
+
+fn value_from(json: &Json) -> Value {
+    Value::serialized(json).unwrap_or(Value::Null)
+}
