@@ -36,14 +36,17 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), ReplaceError> {
     sync_folder(folder).map_err(ReplaceError::Unknown)
 }
 
-/// Makes the folder at `path`, and those above it, durably.
+/// Makes the folder at `path`, and those above it, durably. Others may do the same meanwhile.
 pub(crate) fn create_folder(path: &Path) -> io::Result<()> {
-    if path.is_dir() {
-        return Ok(());
-    }
-    if path.exists() {
-        let text = format!("{} is a file, not a folder", path.display());
-        return Err(io::Error::new(io::ErrorKind::NotADirectory, text));
+    // One look: between two of them somebody else could make the folder.
+    match fs::metadata(path) {
+        Ok(found) if found.is_dir() => return Ok(()),
+        Ok(_) => {
+            let text = format!("{} is a file, not a folder", path.display());
+            return Err(io::Error::new(io::ErrorKind::NotADirectory, text));
+        }
+        // What else is wrong, making it will tell.
+        Err(_) => {}
     }
     let above = match path.parent() {
         Some(above) if !above.as_os_str().is_empty() => above,
@@ -100,6 +103,9 @@ pub(crate) const TEMPORARY_PREFIX: &str = ".tmp-";
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread;
+
     use super::*;
 
     #[test]
@@ -114,6 +120,28 @@ mod tests {
         remove(&inner.join("x")).unwrap();
         remove(&inner.join("x")).unwrap();
         assert!(names_in(&inner.join("missing")).unwrap().is_empty());
+    }
+
+    #[test]
+    fn two_may_make_the_same_folder_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let arrived = AtomicUsize::new(0);
+        let make = |round: usize, pause: usize| {
+            arrived.fetch_add(1, Ordering::Relaxed);
+            while arrived.load(Ordering::Relaxed) < 2 * (round + 1) {
+                thread::yield_now();
+            }
+            // So that over all rounds one is behind the other by any time.
+            (0..pause).for_each(|_| std::hint::spin_loop());
+            create_folder(&folder.path().join(round.to_string())).err()
+        };
+        let errors: Vec<io::Error> = thread::scope(|scope| {
+            let first =
+                scope.spawn(|| (0..500).filter_map(|round| make(round, 0)).collect::<Vec<_>>());
+            let second = (0..500).filter_map(|round| make(round, round)).collect::<Vec<_>>();
+            first.join().unwrap().into_iter().chain(second).collect()
+        });
+        assert!(errors.is_empty(), "{errors:?}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Arg, Args};
 use cofferdam::config::JobConfig;
 use cofferdam::guarantee::Mechanism;
 
@@ -14,14 +14,18 @@ use crate::run;
 /// The flags.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub(crate) struct BarrierArgs {
-    /// Under aligned-timeout: how long after its trigger a checkpoint is still aligned [default:
-    /// 100ms; suite, replay: drawn from the seed]
+    /// Under aligned-timeout: how long after its trigger a checkpoint is still aligned
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     alignment_timeout: Option<Duration>,
-    /// How many checkpoints may be under way at a time, where barriers do not overtake [default: 1;
-    /// suite, replay: drawn from the seed]
+    /// How many checkpoints may be under way at a time, where barriers do not overtake
     #[arg(long, value_name = "N", value_parser = positive_size)]
     concurrent_checkpoints: Option<usize>,
+}
+
+/// Says in the help of a flag what holds without it, which is another thing in each command.
+pub(crate) fn with_default(arg: Arg, default: &str) -> Arg {
+    let help = format!("{} [default: {default}]", arg.get_help().cloned().unwrap_or_default());
+    arg.help(help)
 }
 
 impl BarrierArgs {

@@ -10,7 +10,7 @@ use cofferdam::guarantee::{Guarantee, Mechanism, SinkContract};
 use cofferdam::job::Job;
 use serde::{Deserialize, Serialize};
 
-use crate::cli::barriers::BarrierArgs;
+use crate::cli::barriers::{BarrierArgs, with_default};
 use crate::cli::exit::Failure;
 use crate::cli::state::StateArgs;
 use crate::cli::values::{JobParameters, Restarts, interval, positive_size, restarts, word};
@@ -39,8 +39,9 @@ pub(crate) struct LevelArgs {
         default_value = "exactly-once"
     )]
     guarantee: Guarantee,
-    /// How the guarantee is reached [default: the guarantee's own]
-    #[arg(long, value_parser = word::<Mechanism>(), hide_default_value = true)]
+    /// How the guarantee is reached; analyze --matrix shows what goes with what [default: none for
+    /// at-most-once, tracked for at-least-once, aligned for exactly-once]
+    #[arg(long, value_parser = word::<Mechanism>())]
     mechanism: Option<Mechanism>,
     /// What the sinks promise about their writes [default: two-phase for exactly-once, else plain]
     #[arg(long, value_parser = word::<SinkContract>())]
@@ -56,13 +57,21 @@ pub(crate) struct EngineArgs {
     pub(crate) checkpoints: CheckpointArgs,
     #[command(flatten)]
     pub(crate) state: StateArgs,
-    /// What follows a failure that another attempt may get past. none: the job fails. fixed: it is
-    /// restarted after DELAY, at most N times until a checkpoint completes. exponential: always,
-    /// after FIRST, then twice that, up to MAX, and after FIRST again when it ran for QUIET. rate:
-    /// after DELAY, unless it fails more than N times within INTERVAL
+    /// What follows a failure that another attempt may get past: none, fixed:N:DELAY,
+    /// exponential:FIRST:MAX:QUIET or rate:N:INTERVAL:DELAY
+    ///
+    /// none: the job fails
+    ///
+    /// fixed: it is restarted after DELAY, at most N times until a checkpoint completes
+    ///
+    /// exponential: it always is, after FIRST, then twice that, up to MAX, and after FIRST again
+    /// when it ran for QUIET
+    ///
+    /// rate: it is, after DELAY, unless it fails more than N times within INTERVAL
     #[arg(
         long,
-        value_name = "none|fixed:N:DELAY|exponential:FIRST:MAX:QUIET|rate:N:INTERVAL:DELAY",
+        help_heading = "Restarts",
+        value_name = "STRATEGY",
         value_parser = restarts,
         default_value = "fixed:3:100ms"
     )]
@@ -73,11 +82,22 @@ pub(crate) struct EngineArgs {
 
 /// When checkpoints are taken and where they go.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Checkpoints")]
+#[command(
+    next_help_heading = "Checkpoints",
+    mut_arg("alignment_timeout", |arg| with_default(arg, "100ms")),
+    mut_arg("concurrent_checkpoints", |arg| with_default(arg, "1"))
+)]
 pub(crate) struct CheckpointArgs {
-    /// The time between two checkpoints [default: 1s; torture: 20ms]
-    #[arg(long, value_name = "DURATION", value_parser = interval)]
-    checkpoint_interval: Option<Duration>,
+    /// The time between two checkpoints
+    // Each command has a default of its own.
+    #[arg(
+        id = CHECKPOINT_INTERVAL,
+        long,
+        value_name = "DURATION",
+        value_parser = interval,
+        required = false
+    )]
+    pub(crate) interval: Duration,
     /// Their folder [default: OUTPUT/.checkpoints, or FILE.checkpoints beside a database]
     #[arg(long, value_name = "DIR")]
     checkpoints: Option<PathBuf>,
@@ -86,24 +106,24 @@ pub(crate) struct CheckpointArgs {
     /// How many complete ones are kept
     #[arg(long, value_name = "N", value_parser = positive_size, default_value = "1")]
     pub(crate) retain: usize,
-    /// Where they lie: in memory they are gone with the process
+    /// Where they lie
     #[arg(long, value_enum, default_value_t = Backend::Fs)]
     pub(crate) backend: Backend,
 }
 
+/// The name of a flag whose default each command gives.
+pub(crate) const CHECKPOINT_INTERVAL: &str = "checkpoint-interval";
+
 /// What keeps checkpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Backend {
+    /// Gone with the process
     Memory,
+    /// Files
     Fs,
 }
 
 impl CheckpointArgs {
-    /// The time between two checkpoints, `usual` unless another was given.
-    pub(crate) fn interval(&self, usual: Duration) -> Duration {
-        self.checkpoint_interval.unwrap_or(usual)
-    }
-
     /// The folder of the checkpoints of a run that writes into `output`.
     pub(crate) fn folder(&self, output: &Output) -> PathBuf {
         self.checkpoints.clone().unwrap_or_else(|| output.checkpoints())

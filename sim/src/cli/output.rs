@@ -18,7 +18,7 @@ pub(crate) struct ConsoleArgs {
     /// What standard output is for
     #[arg(long, global = true, value_enum, default_value_t = Format::Human, display_order = 900)]
     format: Format,
-    /// When to use colours; auto: on a terminal, unless NO_COLOR is set
+    /// When to use colours
     #[arg(long, global = true, value_enum, default_value_t = Color::Auto, display_order = 900)]
     color: Color,
     /// Say nothing but results and errors
@@ -31,13 +31,16 @@ pub(crate) struct ConsoleArgs {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Format {
+    /// Tables and sentences for people
     #[default]
     Human,
+    /// Rows of JSON for scripts, a summary last
     Json,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Color {
+    /// On a terminal, unless NO_COLOR is set
     #[default]
     Auto,
     Always,

@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::mode::{LevelArgs, Mode};
 use crate::cli::output::Console;
-use crate::cli::simulated::{SimulationArgs, build};
+use crate::cli::simulated::{PARAMETERS_ARE_FIXED, SimulationArgs, build};
 use crate::cli::suite::subject_word;
 use crate::cli::values::{find_job, positive, seed};
 use crate::decide::Divergence;
@@ -23,25 +23,26 @@ use crate::story;
 
 /// Run one simulation again, byte for byte
 #[derive(Debug, Args)]
+#[command(
+    override_usage = "cofferdam replay [OPTIONS] <SCENARIO>\n       \
+                      cofferdam replay [OPTIONS] --job <JOB> --seed <SEED>",
+    after_help = PARAMETERS_ARE_FIXED
+)]
 pub(crate) struct ReplayArgs {
-    /// The scenario file
-    #[arg(required_unless_present = "seed", conflicts_with_all = ["seed", "job"])]
+    /// The scenario file; it says all that the flags of the mode and of the simulation say
+    #[arg(conflicts_with_all = ["seed", "job"])]
     scenario: Option<PathBuf>,
     /// The job
-    #[arg(long, requires = "seed")]
+    #[arg(long)]
     job: Option<String>,
     /// The seed
-    #[arg(long, value_name = "S", value_parser = seed, requires = "job")]
+    #[arg(long, value_parser = seed)]
     seed: Option<u64>,
-    #[command(flatten)]
-    level: LevelArgs,
-    #[command(flatten)]
-    simulation: SimulationArgs,
     /// Print every event, a line each
     #[arg(long)]
     trace: bool,
     /// Stop after this many events of the simulation; nothing is judged before the end
-    #[arg(long, value_name = "STEP", value_parser = positive)]
+    #[arg(long, value_name = "N", value_parser = positive)]
     until: Option<u64>,
     /// Print the options that were drawn from the seed
     #[arg(long)]
@@ -49,6 +50,10 @@ pub(crate) struct ReplayArgs {
     /// Fail if a decision of the scenario no longer applies
     #[arg(long)]
     strict: bool,
+    #[command(flatten)]
+    level: LevelArgs,
+    #[command(flatten)]
+    simulation: SimulationArgs,
 }
 
 /// The run, for scripts.

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use clap::Args;
 use cofferdam::config::JobConfig;
@@ -18,7 +17,7 @@ use serde::Serialize;
 
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::folder::{self, Description, Folders};
-use crate::cli::mode::{Backend, EngineArgs, Mode};
+use crate::cli::mode::{Backend, CHECKPOINT_INTERVAL, EngineArgs, Mode};
 use crate::cli::output::{Console, grouped, seconds};
 use crate::cli::shown::{Completed, completed};
 use crate::cli::signals::stop_flag;
@@ -28,14 +27,15 @@ use crate::jobs::{FileJob, Files, Output, Setup, Shape};
 
 /// Run a job on the real engine
 #[derive(Debug, Args)]
+#[command(mut_arg(CHECKPOINT_INTERVAL, |arg| arg.default_value("1s")))]
 pub(crate) struct RunArgs {
     /// The job
     job: String,
-    /// What it reads, file after file
+    /// What it reads, file after file; left out for a job that makes its own input
     #[arg(long, value_name = "FILE", num_args = 1..)]
     input: Vec<PathBuf>,
     /// The folder that its sinks write into, or sqlite:FILE for tables in a database
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR|sqlite:FILE")]
     output: Output,
     /// Where to begin: latest (if any), never (at the start of the input), or the folder of a
     /// checkpoint or savepoint
@@ -109,7 +109,7 @@ pub(crate) fn run(args: &RunArgs, console: &Console) -> Result<Exit, Failure> {
     args.engine.state.check("run")?;
     let setup = mode.setup(args.engine.mode.parallelism, args.engine.parameters.of(job)?);
     let mut config = JobConfig {
-        checkpoint_interval: args.engine.checkpoints.interval(INTERVAL),
+        checkpoint_interval: args.engine.checkpoints.interval,
         checkpoints_retained: args.engine.checkpoints.retain,
         state: args.engine.state.home,
         restart: args.engine.restarts.strategy,
@@ -297,6 +297,3 @@ fn tell(summary: &Summary, is_anew: bool, console: &Console) {
         });
     }
 }
-
-/// The time between two checkpoints unless another is given.
-const INTERVAL: Duration = Duration::from_secs(1);

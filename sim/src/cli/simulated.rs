@@ -8,7 +8,7 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 use cofferdam::guarantee::{Claim, Level, StateHome};
 
-use crate::cli::barriers::BarrierArgs;
+use crate::cli::barriers::{BarrierArgs, with_default};
 use crate::cli::exit::Failure;
 use crate::cli::mode::sample;
 use crate::cli::output::command_line;
@@ -17,9 +17,18 @@ use crate::jobs::{BuiltinJob, CaseData, Setup};
 use crate::options::FaultProfile;
 use crate::run::{self, Mode, RECORDS_DEFAULT};
 
+/// What the help of commands that simulate says of the parameters of jobs.
+pub(crate) const PARAMETERS_ARE_FIXED: &str = "The parameters of the jobs are at their defaults, \
+    which `cofferdam jobs` lists: `run` and `torture` have flags for them, and a scenario file can \
+    set them.";
+
 /// The flags.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Simulation")]
+#[command(
+    next_help_heading = "Simulation",
+    mut_arg("alignment_timeout", |arg| with_default(arg, "drawn from the seed")),
+    mut_arg("concurrent_checkpoints", |arg| with_default(arg, "drawn from the seed"))
+)]
 pub(crate) struct SimulationArgs {
     /// Take the records from a file and not from the seed
     #[arg(long, value_name = "FILE")]
@@ -30,12 +39,11 @@ pub(crate) struct SimulationArgs {
     /// Subtasks of each operator [default: drawn from the seed, 1 to 3]
     #[arg(long, value_name = "N", value_parser = positive_size)]
     parallelism: Option<usize>,
-    /// Which faults there are: none, kinds drawn from the seed, or every kind
+    /// Which faults there are
     #[arg(long, value_enum, default_value_t = Faults::Default)]
     faults: Faults,
-    /// Where keyed state lives: in the tasks, or in a store of its own that no failure rolls back,
-    /// or that rolls back with the checkpoint
-    #[arg(long, value_parser = word::<StateHome>(), default_value = "heap")]
+    /// Where keyed state lives
+    #[arg(long, value_name = "WHERE", value_parser = word::<StateHome>(), default_value = "heap")]
     state: StateHome,
     #[command(flatten)]
     pub(crate) barriers: BarrierArgs,
@@ -47,8 +55,11 @@ pub(crate) struct SimulationArgs {
 /// Which faults simulated runs have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Faults {
+    /// Nothing goes wrong
     None,
+    /// Kinds drawn from the seed
     Default,
+    /// Every kind in each run
     Full,
 }
 

@@ -17,9 +17,13 @@ use crate::jobs::{Output, SQLITE};
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "State")]
 pub(crate) struct StateArgs {
-    /// Where keyed state lives: in the tasks, or in a store of its own that no failure rolls back,
-    /// or that rolls back with the checkpoint
-    #[arg(long = "state", value_parser = word::<StateHome>(), default_value = "heap")]
+    /// Where keyed state lives
+    #[arg(
+        long = "state",
+        value_name = "WHERE",
+        value_parser = word::<StateHome>(),
+        default_value = "heap"
+    )]
     pub(crate) home: StateHome,
     /// The store of state that is external, a SQLite database [default: OUTPUT/.state.db, or
     /// FILE.state beside a database]

@@ -3,31 +3,65 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use cofferdam::config::RestartStrategy;
-use cofferdam::guarantee::{Guarantee, Level, Mechanism, SinkContract, StateHome};
+use cofferdam::guarantee::{Guarantee, Mechanism, SinkContract, StateHome};
 
 use crate::cli::exit::Failure;
 use crate::jobs::{self, BuiltinJob, Parameters, parse_count, parse_duration};
 
 /// A closed list of words, as the engine knows it.
 pub(crate) trait Words: FromStr + Clone + Send + Sync + 'static {
-    /// The words.
-    fn words() -> Vec<&'static str>;
+    /// The words, each with a phrase for the help.
+    fn words() -> Vec<PossibleValue>;
 }
 
 macro_rules! words {
-    ($($name:ty),+) => {
-        $(impl Words for $name {
-            fn words() -> Vec<&'static str> {
-                Self::ALL.iter().map(|value| value.word()).collect()
+    ($name:ident { $($variant:ident: $phrase:literal,)+ }) => {
+        impl Words for $name {
+            fn words() -> Vec<PossibleValue> {
+                let phrase = |value: &Self| match value {
+                    $(Self::$variant => $phrase,)+
+                };
+                let word = |value: &Self| PossibleValue::new(value.word()).help(phrase(value));
+                Self::ALL.iter().map(word).collect()
             }
-        })+
+        }
     };
 }
 
-words!(Guarantee, Mechanism, SinkContract, StateHome, Level);
+words!(Guarantee {
+    AtMostOnce: "Once or not at all: nothing is read again",
+    AtLeastOnce: "Once or more often: nothing is lost",
+    ExactlyOnce: "Once, as if nothing had failed",
+});
+
+words!(Mechanism {
+    None: "at-most-once: no checkpoints; positions are stored before records are handed out",
+    Tracked: "at-least-once: barriers never block a channel",
+    Acks: "at-least-once: no checkpoints; what is not acknowledged in time is read again",
+    FullReplay: "exactly-once: after a failure everything begins again at the start",
+    MiniBatch: "at-least-once: as aligned, and keyed state is dropped at each barrier",
+    Aligned: "exactly-once: a channel whose barrier has come waits for the others",
+    Unaligned: "exactly-once: barriers overtake records, which the snapshot holds then",
+    AlignedTimeout: "exactly-once: as aligned, and after a timeout as unaligned",
+    Transactional: "exactly-once: no barriers; each task stores what it did before it sends it on",
+});
+
+words!(SinkContract {
+    Plain: "A row is visible at once, and again if it is replayed",
+    Idempotent: "A row takes the place of the row with its key",
+    TwoPhase: "A row is visible when the checkpoint that covers it is complete",
+    WriteAhead: "A row waits in the task's state, and is sent when its checkpoint is complete",
+    Discard: "Nothing is written: for measuring",
+});
+
+words!(StateHome {
+    Heap: "In the tasks; checkpoints hold it",
+    External: "In a store of its own, which no failure rolls back",
+    ExternalTransactional: "In a store of its own, which rolls back with the checkpoint",
+});
 
 /// Reads one of the words of `T`; help and errors list them.
 pub(crate) fn word<T: Words>() -> impl TypedValueParser<Value = T> {

@@ -61,8 +61,40 @@ fn a_wrong_command_line_ends_with_the_command_whose_help_tells_more() {
         assert!(done.err.starts_with("error: ") && done.out.is_empty(), "{done:?}");
         assert!(!done.err.contains("For more information"), "{done:?}");
     }
+    for words in [&["replay"][..], &["replay", "--job", "max"], &["replay", "--seed", "1"]] {
+        cofferdam(words).refuses(&["give a scenario file, or --job and --seed"]);
+    }
     let run = cofferdam(&["run"]).err;
-    assert!(run.contains("--output <DIR>") && run.contains("<JOB>"), "{run}");
+    assert!(run.contains("--output <DIR|sqlite:FILE>") && run.contains("<JOB>"), "{run}");
     assert!(cofferdam(&["suite", "--help"]).exits(0).out.contains("--time-limit"));
     assert!(cofferdam(&["--version"]).exits(0).out.starts_with("cofferdam "));
+}
+
+#[test]
+fn the_help_of_a_command_says_what_it_asks_for_and_what_holds_without() {
+    let help = |command: &str| cofferdam(&[command, "--help"]).exits(0).out;
+    let [run, torture, suite, replay, analyze] =
+        ["run", "torture", "suite", "replay", "analyze"].map(help);
+    for (help, interval) in [(&run, "[default: 1s]"), (&torture, "[default: 20ms]")] {
+        let (_, checkpoints) = help.split_once("--checkpoint-interval").unwrap();
+        let (_, shown) = checkpoints.split_once("[default").unwrap();
+        assert!(shown.starts_with(interval.strip_prefix("[default").unwrap()), "{help}");
+        let (_, restarts) = help.split_once("Restarts:").unwrap();
+        assert!(restarts.trim_start().starts_with("--restarts"), "{help}");
+    }
+    for (help, usage) in [
+        (&torture, "torture [OPTIONS] --input <FILE> --kills <N> <JOB>"),
+        (&replay, "replay [OPTIONS] --job <JOB> --seed <SEED>"),
+        (&replay, "replay [OPTIONS] <SCENARIO>"),
+        (&analyze, "analyze [OPTIONS] --matrix [JOB]"),
+    ] {
+        assert!(help.contains(usage), "{help}");
+    }
+    for help in [&run, &torture, &suite, &replay, &analyze] {
+        assert!(help.contains("- tracked:") && help.contains("- write-ahead:"), "{help}");
+        assert!(help.contains("analyze --matrix"), "{help}");
+    }
+    for help in [&suite, &replay, &analyze] {
+        assert!(help.contains("parameters of the jobs are at their defaults"), "{help}");
+    }
 }

@@ -102,7 +102,9 @@ fn torture_refuses_what_it_can_not_judge() {
     torture("wordcount", &["--sink", "discard"]).refuses(&["--sink discard"]);
     torture("wordcount", &["--seed", "x"]).refuses(&["--seed", "0x1f"]);
     torture("wordcount", &["--output", &folder.path("")]).refuses(&["--output", "not empty"]);
-    torture("keyed-count", &[]).refuses(&["keyed-count"]);
+    cofferdam(&["torture", "keyed-count", "--kills", "2"])
+        .refuses(&["'keyed-count' reads no file"]);
+    cofferdam(&["torture", "wordcount", "--kills", "2"]).refuses(&["--input is missing"]);
     torture("max", &[]).refuses(&["in.txt", "line 1", "key"]);
     torture("wordcount", &["--kills", "0"]).exits(2);
 }

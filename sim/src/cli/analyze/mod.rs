@@ -11,7 +11,7 @@ use crate::check::{self, Variation};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::mode::{Mode, ModeArgs, sample};
 use crate::cli::output::{Console, Paint, Painted, Table};
-use crate::cli::simulated::Faults;
+use crate::cli::simulated::{Faults, PARAMETERS_ARE_FIXED};
 use crate::cli::values::{find_job, positive, seed, word};
 use crate::jobs::{self, BuiltinJob, CaseData, Parameters, Setup};
 
@@ -19,23 +19,27 @@ use trial::{Trial, conclude, try_all};
 
 /// Say what a job promises in a mode, and why
 #[derive(Debug, Args)]
+#[command(
+    override_usage = "cofferdam analyze [OPTIONS] <JOB>\n       \
+                      cofferdam analyze [OPTIONS] --matrix [JOB]",
+    after_help = PARAMETERS_ARE_FIXED
+)]
 pub(crate) struct AnalyzeArgs {
-    /// The job
+    /// The job; with --matrix every job if it is left out
     #[arg(required_unless_present = "matrix")]
     job: Option<String>,
     /// Every guarantee, mechanism and sink, for JOB or for all jobs: what each combination
     /// promises, or why it can not be
     #[arg(long, conflicts_with_all = ["guarantee", "mechanism", "sink"])]
     matrix: bool,
-    /// Where keyed state lives: in the tasks, or in a store of its own that no failure rolls back,
-    /// or that rolls back with the checkpoint
-    #[arg(long, value_parser = word::<StateHome>(), default_value = "heap")]
+    /// Where keyed state lives
+    #[arg(long, value_name = "WHERE", value_parser = word::<StateHome>(), default_value = "heap")]
     state: StateHome,
     /// Put each claim to the test over so many seeds, and look for a counter-example to the next
     /// stronger one
     #[arg(long, value_name = "N", value_parser = positive)]
     seeds: Option<u64>,
-    /// The faults of that test: none, kinds drawn from the seed, or every kind
+    /// The faults of that test
     #[arg(long, value_enum, default_value_t = Faults::Default, requires = "seeds")]
     faults: Faults,
     /// What random-graph is drawn from

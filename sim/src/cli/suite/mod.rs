@@ -20,7 +20,7 @@ use crate::campaign::{self, Conduct, Outcome, Row, Seeds, Tally};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::mode::Mode;
 use crate::cli::output::{Console, command_line, grouped};
-use crate::cli::simulated::SimulationArgs;
+use crate::cli::simulated::{PARAMETERS_ARE_FIXED, SimulationArgs};
 use crate::cli::values::{find_job, interval, positive, positive_size, seed, word};
 use crate::cli::{replay, signals};
 use crate::jobs::{self, BuiltinJob, Parameters};
@@ -29,27 +29,29 @@ use crate::run;
 
 /// Simulate jobs under failures and put their claims to the test
 #[derive(Debug, Args)]
+#[command(after_help = PARAMETERS_ARE_FIXED)]
 pub(crate) struct SuiteArgs {
     /// The job; may be given several times [default: every job]
     #[arg(long = "job", value_name = "JOB")]
     jobs: Vec<String>,
-    /// The guarantee; may be given several times [default: all three]
+    /// How often each source record may count; may be given several times [default: all three]
     #[arg(long = "guarantee", value_name = "LEVEL", value_parser = word::<Guarantee>())]
     guarantees: Vec<Guarantee>,
-    /// The mechanism; may be given several times [default: the guarantee's own]
-    #[arg(long = "mechanism", value_parser = word::<Mechanism>())]
+    /// How the guarantee is reached; may be given several times. analyze --matrix shows what goes
+    /// with what [default: none for at-most-once, tracked for at-least-once, aligned for
+    /// exactly-once]
+    #[arg(long = "mechanism", value_name = "MECHANISM", value_parser = word::<Mechanism>())]
     mechanisms: Vec<Mechanism>,
-    /// The sink; may be given several times [default: the guarantee's own]
-    #[arg(long = "sink", value_parser = word::<SinkContract>())]
+    /// What the sinks promise about their writes; may be given several times [default: two-phase
+    /// for exactly-once, else plain]
+    #[arg(long = "sink", value_name = "SINK", value_parser = word::<SinkContract>())]
     sinks: Vec<SinkContract>,
     /// Seeds in each row
     #[arg(long, value_name = "N", value_parser = positive, default_value_t = SEEDS_DEFAULT)]
     seeds: u64,
     /// The first seed
-    #[arg(long, value_name = "S", value_parser = seed, default_value = "0")]
+    #[arg(long, value_name = "SEED", value_parser = seed, default_value = "0")]
     first_seed: u64,
-    #[command(flatten)]
-    simulation: SimulationArgs,
     /// Threads [default: one a core]
     #[arg(long, value_name = "N", value_parser = positive_size)]
     threads: Option<usize>,
@@ -65,6 +67,8 @@ pub(crate) struct SuiteArgs {
     /// Fail if a window that a claim depends on was never hit; always on in a suite without flags
     #[arg(long)]
     require_coverage: bool,
+    #[command(flatten)]
+    simulation: SimulationArgs,
 }
 
 /// Ends a suite early.

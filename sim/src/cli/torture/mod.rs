@@ -8,7 +8,7 @@ mod tests;
 mod victim;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process;
 use std::time::Instant;
 
@@ -17,22 +17,27 @@ use cofferdam::guarantee::{Claim, Level, SinkContract};
 use serde::Serialize;
 
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::mode::{Backend, EngineArgs, Mode};
+use crate::cli::mode::{Backend, CHECKPOINT_INTERVAL, EngineArgs, Mode};
 use crate::cli::output::{Console, Paint, Painted, Table, seconds};
 use crate::cli::values::{find_job, positive, seed};
-use crate::jobs::{BuiltinJob, CaseData, Output};
+use crate::jobs::{BuiltinJob, CaseData, Format, Output};
 
 use judge::{Findings, Judge, Verdict};
 use victim::Victim;
 
 /// Kill a running job at drawn moments, resume it, and judge its output
 #[derive(Debug, Args)]
+#[command(
+    override_usage = "cofferdam torture [OPTIONS] --input <FILE> --kills <N> <JOB>",
+    // Several checkpoints fit between two kills.
+    mut_arg(CHECKPOINT_INTERVAL, |arg| arg.default_value("20ms"))
+)]
 pub(crate) struct TortureArgs {
-    /// The job
+    /// The job; it has to be one that reads a file
     job: String,
     /// The file that it reads
     #[arg(long, value_name = "FILE")]
-    input: PathBuf,
+    input: Option<PathBuf>,
     /// How often it is killed with SIGKILL
     #[arg(long, value_name = "N", value_parser = positive)]
     kills: u64,
@@ -41,7 +46,7 @@ pub(crate) struct TortureArgs {
     seed: u64,
     /// An empty folder for its output, or sqlite:FILE with a file that is not there yet [default: a
     /// folder that is removed if all claims hold]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR|sqlite:FILE")]
     output: Option<Output>,
     #[command(flatten)]
     engine: EngineArgs,
@@ -73,10 +78,11 @@ pub(crate) fn torture(args: &TortureArgs, console: &Console) -> Result<Exit, Fai
     refuse(args, mode)?;
     args.engine.checkpoints.barriers.check("torture", &[mode.mechanism])?;
     args.engine.state.check("torture")?;
-    let judge = judge(args, job, mode)?;
+    let (input, format) = input(args, job)?;
+    let judge = judge(args, input, format, job, mode)?;
     let mut place = OutputPlace::new(args.output.as_ref())?;
     console.note(format!("seed {}", args.seed));
-    let mut victim = Victim::new(args, mode, &place.output, judge.records())?;
+    let mut victim = Victim::new(args, input, mode, &place.output, judge.records())?;
     let bar = console.bar(args.kills).with_message("kills");
     for kill in 1..=args.kills {
         let moment = victim.kill_next()?;
@@ -118,13 +124,25 @@ fn refuse(args: &TortureArgs, mode: Mode) -> Result<(), Failure> {
     Err(Failure::usage("torture", reason))
 }
 
-/// Reads the input and makes the reference of it.
-fn judge(args: &TortureArgs, job: &'static dyn BuiltinJob, mode: Mode) -> Result<Judge, Failure> {
+/// The file that the job reads, and what it holds.
+fn input<'a>(args: &'a TortureArgs, job: &dyn BuiltinJob) -> Result<(&'a Path, Format), Failure> {
     let Some(format) = job.reads() else {
         let text = format!("job '{}' reads no file: torture needs one that does", job.name());
         return Err(Failure::usage("torture", text));
     };
-    let lines = lines::read_input(&args.input)?;
+    let missing = || Failure::usage("torture", "--input is missing: the job reads a file");
+    Ok((args.input.as_deref().ok_or_else(missing)?, format))
+}
+
+/// Reads the input and makes the reference of it.
+fn judge(
+    args: &TortureArgs,
+    input: &Path,
+    format: Format,
+    job: &'static dyn BuiltinJob,
+    mode: Mode,
+) -> Result<Judge, Failure> {
+    let lines = lines::read_input(input)?;
     let numbers = format.record_lines(&lines);
     let body = lines.len() - usize::from(format.has_header() && !lines.is_empty());
     let data = CaseData { seed: 0, records: body, lines: Some(lines.into()) };
@@ -132,7 +150,7 @@ fn judge(args: &TortureArgs, job: &'static dyn BuiltinJob, mode: Mode) -> Result
     setup.config.state = args.engine.state.home;
     let case = job
         .case(&data, &setup)
-        .map_err(|error| Failure::input(format!("{}: {error}", args.input.display())))?;
+        .map_err(|error| Failure::input(format!("{}: {error}", input.display())))?;
     Ok(Judge::new(job, mode.sink, case, numbers))
 }
 

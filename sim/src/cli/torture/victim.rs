@@ -43,15 +43,16 @@ pub(super) enum Moment {
 impl Victim {
     pub(super) fn new(
         args: &TortureArgs,
+        input: &Path,
         mode: Mode,
         output: &Output,
         records: usize,
     ) -> Result<Self, Failure> {
         let checkpoints = args.engine.checkpoints.folder(output);
-        let interval = format!("{}ms", args.engine.checkpoints.interval(INTERVAL).as_millis());
+        let interval = format!("{}ms", args.engine.checkpoints.interval.as_millis());
         let path = |path: &Path| path.to_string_lossy().into_owned();
         let flags = [
-            ("--input", path(&args.input)),
+            ("--input", path(input)),
             ("--output", output.to_string()),
             ("--guarantee", mode.guarantee.to_string()),
             ("--mechanism", mode.mechanism.to_string()),
@@ -229,9 +230,6 @@ fn has_ended(child: &mut Child) -> Result<bool, Failure> {
 fn failed(error: &std::io::Error) -> Failure {
     Failure::input(format!("the run can not be started or killed: {error}"))
 }
-
-/// The time between two checkpoints unless another is given: several fit between two kills.
-const INTERVAL: Duration = Duration::from_millis(20);
 
 /// How long a run is expected to live until it is killed; the reading rate follows from it.
 const CYCLE_SECONDS: f64 = 0.3;
