@@ -190,6 +190,13 @@ pub enum TraceEvent {
     },
     /// A new coordinator has read the store.
     CoordinatorStarted,
+    /// The job was stopped as a whole, and begins again in another layout: tasks and channels are
+    /// numbered anew from here on.
+    LaidOut {
+        /// The checkpoint that it goes on from, and the one that the state of it was dealt out to,
+        /// under the attempt that took the first one; none if it begins at the start.
+        dealt: Option<(CheckpointId, CheckpointId, AttemptId)>,
+    },
     /// Every task of the attempt was told to stop.
     Cancelled {
         /// The attempt.
@@ -473,6 +480,8 @@ pub enum Disturbance {
     RowsLost,
     /// A task that was declared dead goes on.
     Zombie,
+    /// The job was stopped and began again with another parallelism.
+    Rescaled,
     /// An external system refused a commit.
     CommitRefused,
     /// An external system did not say whether it had committed.

@@ -318,6 +318,7 @@ fn observe(
         variant: None,
         // Nobody knows the effects of a record yet.
         events_max: events_max(1_000 * records as u64),
+        next: None,
     };
     let mut world = World::new(Rc::new(plan), Decider::new(seed, false));
     world.run();

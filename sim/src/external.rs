@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use cofferdam::guarantee::SinkContract;
 use cofferdam::id::{AttemptId, SubtaskIndex, TransactionId, VertexId};
-use cofferdam::operator::sink::ErasedSink;
+use cofferdam::operator::sink::{ErasedSink, SinkPlace};
 use cofferdam::time::Instant;
 use cofferdam::trace::Origin;
 use smallvec::SmallVec;
@@ -285,20 +285,21 @@ impl External {
         TransactionId { attempt, sequence, ..transaction }
     }
 
-    /// Rolls back what attempts before `attempt` left open or prepared in a subtask.
+    /// Rolls back what attempts before `attempt` left open or prepared in a subtask, or in those
+    /// that it looks after.
     ///
     /// # Errors
     /// As [`External::write`].
     pub fn abort_dangling(
         &mut self,
         vertex: VertexId,
-        subtask: SubtaskIndex,
-        attempt: AttemptId,
+        place: &SinkPlace,
     ) -> Result<Vec<TransactionId>, Refusal> {
-        self.check(vertex, subtask, attempt)?;
+        let attempt = place.attempt;
+        self.check(vertex, place.subtask, attempt)?;
         let sink = self.sink(vertex);
         let dangling = sink.transactions.iter().filter(|(id, transaction)| {
-            id.subtask == subtask
+            place.takes_over(id.subtask)
                 && id.attempt < attempt
                 && transaction.state != TransactionState::Committed
         });

@@ -21,6 +21,8 @@ pub enum FaultProfile {
     Default,
     /// As default, but every kind is there and there are more of them.
     Full,
+    /// As default, and the job is stopped on the way and begins again with another parallelism.
+    Rescale,
 }
 
 /// Everything that is drawn before a run begins. Times are in microseconds of virtual time.
@@ -118,6 +120,19 @@ pub struct Options {
     /// How many checkpoints may be in flight, where they may overlap.
     #[serde(default = "one")]
     pub checkpoints_concurrent: usize,
+    /// When the job is stopped and begins again with another parallelism; not under mechanisms
+    /// whose state stays where it is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rescales: Vec<Rescale>,
+}
+
+/// A change of the parallelism.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rescale {
+    /// When.
+    pub at_us: u64,
+    /// How many subtasks each operator has from then on.
+    pub parallelism: usize,
 }
 
 /// What scenarios have meant that do not say it.
@@ -185,15 +200,18 @@ impl Options {
             transaction_timeout_us: 0,
             commit_tries: 1,
             checkpoints_concurrent: 1,
+            rescales: Vec::new(),
         };
         let kinds_permille = match profile {
             FaultProfile::None => 0,
-            FaultProfile::Default => 500,
+            FaultProfile::Default | FaultProfile::Rescale => 500,
             FaultProfile::Full => 1000,
         };
         match profile {
             FaultProfile::None => options.faults_until_us = 0,
-            FaultProfile::Default | FaultProfile::Full => options.draw_faults(dice, kinds_permille),
+            FaultProfile::Default | FaultProfile::Full | FaultProfile::Rescale => {
+                options.draw_faults(dice, kinds_permille);
+            }
         }
         options.restarts = *dice.pick(&[Restarts::Fixed, Restarts::Exponential, Restarts::Rate]);
         options.alignment_timeout_us = *dice.pick(&[0, 50, 300, 2_000]);
@@ -208,7 +226,28 @@ impl Options {
         options.queue_open_max = *dice.pick(&[4, 16, 64]);
         options.queue_redelivery_us = *dice.pick(&[0, 500, 5_000]);
         options.checkpoints_concurrent = *dice.pick(&[1, 1, 1, 2, 4]);
+        if profile == FaultProfile::Rescale {
+            options.draw_rescales(dice);
+        }
         options
+    }
+
+    /// At times that are spread over a run, most of which take some ten milliseconds.
+    fn draw_rescales(&mut self, dice: &mut Dice) {
+        // A log that drops its records is modelled for its one reader.
+        self.truncations = 0;
+        let mut at_us = 0;
+        for _ in 0..dice.between(1, 3) {
+            at_us += dice.between(500, 12_000);
+            let parallelism = dice.between(1, 4) as usize;
+            self.rescales.push(Rescale { at_us, parallelism });
+        }
+    }
+
+    /// The greatest parallelism that the job has on the way.
+    pub fn parallelism_max(&self) -> usize {
+        let later = self.rescales.iter().map(|rescale| rescale.parallelism);
+        later.chain([self.parallelism]).max().unwrap_or(1)
     }
 
     /// As [`Options::draw_faults`], of commits.

@@ -46,6 +46,20 @@ impl<E> EventQueue<E> {
         self.events.iter().flatten().find_map(look)
     }
 
+    /// Drops every event that `is_kept` does not want.
+    pub fn retain(&mut self, is_kept: impl Fn(&E) -> bool) {
+        let Self { heap, events, free, .. } = self;
+        heap.retain(|Reverse(due)| {
+            let event = &mut events[due.place as usize];
+            let keeps = event.as_ref().is_some_and(&is_kept);
+            if !keeps {
+                *event = None;
+                free.push(due.place);
+            }
+            keeps
+        });
+    }
+
     /// Takes the next event out.
     pub fn pop(&mut self) -> Option<(Instant, E)> {
         let Reverse(due) = self.heap.pop()?;

@@ -7,19 +7,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam::config::JobConfig;
+use cofferdam::graph::PhysicalGraph;
 use cofferdam::guarantee::{Claim, Guarantee, Level, Mechanism, SinkContract, StateHome};
 use cofferdam::id::{AttemptId, TaskId, VertexId};
-use cofferdam::job::Job;
+use cofferdam::job::{Job, deal_splits};
 use cofferdam::state::key_group::KeyGroupCount;
+use cofferdam::state::snapshot::SourceState;
+use cofferdam::time::Instant;
 use cofferdam::trace::{Disturbance, RecordId, TraceEvent, Traced, Window};
 
 use crate::decide::{Decider, Decisions, Divergence};
 use crate::fault::{self, Fault};
 use crate::interpose::Variant;
-use crate::jobs::{BuiltinJob, Case, CaseData, JobError, Parameters, Setup, Shape};
+use crate::jobs::{BuiltinJob, Case, CaseData, JobError, OffsetAt, Parameters, Setup, Shape};
 use crate::log::Log;
 use crate::options::{FaultProfile, Options};
-use crate::oracle::{self, AppliedFact, Cells, Facts, Judgement, RowFact, SinkFacts, StateFacts};
+use crate::oracle::{
+    self, AppliedFact, Cells, Facts, Judgement, Layout, RowFact, SinkFacts, StateFacts,
+};
 use crate::reference::{ByUid, Outcome, Rows, Table, of_uid};
 use crate::world::{Applied, Ending, Plan, World, cell_hash, events_max, hash_bytes, mix};
 
@@ -123,6 +128,8 @@ pub struct Script {
 /// A run that has not begun.
 pub struct Run {
     case: Case,
+    /// The job in each of its layouts.
+    jobs: Vec<Job>,
     /// As [`Facts::records`].
     records: Vec<(RecordId, u32, u32)>,
     world: World,
@@ -188,7 +195,7 @@ impl Run {
             }
             None => (mode.options(seed), None, Decider::new(seed, records_decisions)),
         };
-        let key_groups = options.key_groups.max(options.parallelism as u32);
+        let key_groups = options.key_groups.max(options.parallelism_max() as u32);
         let setup = Setup {
             shape: Shape {
                 parallelism: options.parallelism,
@@ -205,21 +212,25 @@ impl Run {
         let claim = mode.claim.unwrap_or_else(|| case.job.claim().claim());
         let records = records_with_effects(&case);
         let effects = records.iter().map(|(_, state, rows)| u64::from(1 + state + rows)).sum();
-        let plan = Plan {
+        let layouts = 1 + options.rescales.len() as u64;
+        let events_max = layouts * events_max(effects);
+        let mut plan = Plan {
             job: case.job.clone(),
-            sources: case
-                .inputs
-                .iter()
-                .map(|input| (input.vertex, input.offset_at.clone()))
-                .collect(),
+            sources: sources_of(&case),
             initial,
             options,
             faults,
             variant: mode.variant,
-            events_max: events_max(effects),
+            events_max,
+            next: None,
         };
+        let layouts = plan.plan_layouts(seed, |parallelism| {
+            let shape = Shape { parallelism, ..setup.shape };
+            source.case(&data, &Setup { shape, ..setup.clone() })
+        })?;
+        let jobs = std::iter::once(case.job.clone()).chain(layouts).collect();
         let world = World::new(Rc::new(plan), decider);
-        Ok(Self { case, records, world, seed, mode: mode.clone(), claim })
+        Ok(Self { case, jobs, records, world, seed, mode: mode.clone(), claim })
     }
 
     /// The world.
@@ -308,7 +319,7 @@ impl Run {
         incarnations.push((world.attempt(), last.iter().map(fact).collect()));
         let of_attempts = self.outcomes_of_attempts();
         let sinks = Sinks::of(world, job, state, &of_attempts);
-        let channels = job.graph().channels().iter().map(|c| (c.from, c.to));
+        let layouts: Vec<Layout> = self.jobs.iter().map(Layout::of).collect();
         let operators = job.graph().vertex_ids().flat_map(|vertex| job.operators(vertex));
         let trace = world.trace().to_vec();
         let is_control = |traced: &&Traced| {
@@ -326,8 +337,9 @@ impl Run {
         judge(&Facts {
             trace: &trace,
             control: &control,
-            channels: &channels.collect::<Vec<(TaskId, TaskId)>>(),
-            tasks: job.graph().task_count(),
+            channels: &layouts[0].channels,
+            tasks: layouts.iter().map(|layout| layout.tasks).max().unwrap_or(0),
+            layouts: &layouts,
             mechanism: self.mode.mechanism,
             state_claim: self.claim.state,
             output_claim: self.claim.output,
@@ -450,6 +462,71 @@ fn cells_of(world: &World) -> Cells {
         }
     }
     cells
+}
+
+/// As [`Plan::sources`].
+fn sources_of(case: &Case) -> Vec<(VertexId, OffsetAt)> {
+    case.inputs.iter().map(|input| (input.vertex, input.offset_at.clone())).collect()
+}
+
+impl Plan {
+    /// Plans the layouts that follow this one; the job in each of them. Where state does not lie in
+    /// checkpoints there is none.
+    fn plan_layouts(
+        &mut self,
+        seed: u64,
+        case_of: impl Fn(usize) -> Result<Case, JobError>,
+    ) -> Result<Vec<Job>, JobError> {
+        let config = self.job.config();
+        let is_dealt_out = match config.mechanism {
+            Mechanism::Tracked
+            | Mechanism::Aligned
+            | Mechanism::Unaligned
+            | Mechanism::AlignedTimeout => !config.state.is_external(),
+            Mechanism::None
+            | Mechanism::Acks
+            | Mechanism::FullReplay
+            | Mechanism::MiniBatch
+            | Mechanism::Transactional => false,
+        };
+        let mut jobs = Vec::new();
+        for rescale in self.options.rescales.iter().rev().filter(|_| is_dealt_out) {
+            let case = case_of(rescale.parallelism)?;
+            let graph = case.job.graph();
+            let initial = self.deal_first_positions(graph);
+            let next = Plan {
+                job: case.job.clone(),
+                sources: sources_of(&case),
+                initial,
+                options: self.options.clone(),
+                faults: fault::plan(seed.wrapping_add(rescale.at_us), &self.options, graph),
+                variant: self.variant,
+                events_max: self.events_max,
+                next: self.next.take(),
+            };
+            self.next = Some((Instant::from_nanos(1_000 * rescale.at_us), Rc::new(next)));
+            jobs.insert(0, case.job);
+        }
+        Ok(jobs)
+    }
+}
+
+impl Plan {
+    /// What the source tasks of another layout begin with, if they begin at the start: the splits
+    /// of this one.
+    fn deal_first_positions(&self, other: &PhysicalGraph) -> Vec<Option<SourceState>> {
+        let mut dealt = vec![None; other.task_count()];
+        for (vertex, _) in &self.sources {
+            let first = self.job.graph().tasks_of(*vertex);
+            let first: Vec<SourceState> =
+                first.filter_map(|task| self.initial[task.index()].clone()).collect();
+            let tasks: Vec<TaskId> = other.tasks_of(*vertex).collect();
+            for (task, state) in tasks.iter().zip(deal_splits(&first, tasks.len())) {
+                dealt[task.index()] = Some(state);
+            }
+        }
+        dealt
+    }
 }
 
 /// As [`Facts::records`].

@@ -59,6 +59,7 @@ fn checkpoints(mechanism: Mechanism, channel_batches: usize) -> (Duration, u32) 
         faults: Vec::new(),
         variant: None,
         events_max: u64::MAX,
+        next: None,
     };
     let mut world = World::new(Rc::new(plan), Decider::new(1, false));
     world.run();

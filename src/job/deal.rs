@@ -46,6 +46,9 @@ pub struct Dealt {
     pub states: Vec<TaskState>,
     /// By assigned source, in the order of the plan.
     pub pools: Vec<SplitPool>,
+    /// Where each record went that was in flight, in the order of the channels it was on before,
+    /// and on each the oldest first: the earlier channel and the present one.
+    pub moved: Vec<(ChannelId, ChannelId)>,
 }
 
 /// Why state can not be dealt out to a job.
@@ -149,7 +152,8 @@ impl Job {
             let text = format!("{} tasks have {} states", before.task_count(), states.len());
             return Err(DealError::Shape(text));
         }
-        let in_flight = self.deal_in_flight(&before, &states)?;
+        let mut moved = Vec::new();
+        let in_flight = self.deal_in_flight(&before, &states, &mut moved)?;
         let checkpoint = states.first().map(|state| state.checkpoint).unwrap_or_default();
         let format = states.first().map(|state| state.format).unwrap_or_default();
         let pools = self.deal_pools(pools)?;
@@ -183,7 +187,7 @@ impl Job {
             let encoded = batches.iter().map(|batch| Bytes::from(batch.encode(format)));
             dealt[to.index()].in_flight.inputs.insert(index, encoded.collect());
         }
-        Ok(Dealt { states: dealt, pools })
+        Ok(Dealt { states: dealt, pools, moved })
     }
 
     /// The channels' records in flight, by channel of this job.
@@ -191,6 +195,7 @@ impl Job {
         &self,
         before: &PhysicalGraph,
         states: &[TaskState],
+        moved: &mut Vec<(ChannelId, ChannelId)>,
     ) -> Result<BTreeMap<ChannelId, Vec<Batch>>, DealError> {
         let mut dealt: BTreeMap<ChannelId, Vec<Batch>> = BTreeMap::new();
         for channel in before.channels() {
@@ -202,6 +207,8 @@ impl Job {
             let (to, receiver) = before.place_of(channel.to);
             let edge = self.edge_between(before, from, to)?;
             let batches = self.decode_in_flight(self.graph.edges()[edge].to, stored)?;
+            let batches = batches.into_iter().flat_map(Batch::split).collect();
+            let before_id = channel.id;
             for (sender, receiver, batch) in self.route_again(edge, sender, receiver, batches) {
                 let of = |channel: &&Channel| {
                     let of_edge = channel.edge == edge;
@@ -209,6 +216,7 @@ impl Job {
                 };
                 let channel = self.graph.channels().iter().find(of);
                 let channel = channel.expect("the records of an edge stay on it");
+                moved.push((before_id, channel.id));
                 dealt.entry(channel.id).or_default().push(batch);
             }
         }
@@ -273,8 +281,11 @@ impl Job {
                 let mut send = |channel: usize, batch: Batch| {
                     routed.push((senders[sender.index()], receivers[channel], batch));
                 };
-                batches.into_iter().for_each(|batch| route.route(batch, &mut send));
-                route.flush(&mut send);
+                // One by one, so that the order is kept.
+                for batch in batches {
+                    route.route(batch, &mut send);
+                    route.flush(&mut send);
+                }
             }
         }
         routed
@@ -520,7 +531,7 @@ fn deal_evenly<T: Clone>(elements: &[T], parts: usize, first: usize) -> (Vec<Vec
 
 /// The positions of a source's subtasks: as they were, or all splits in turn, each with its
 /// messages.
-fn deal_splits(stored: &[SourceState], parallelism: usize) -> Vec<SourceState> {
+pub fn deal_splits(stored: &[SourceState], parallelism: usize) -> Vec<SourceState> {
     if stored.len() == parallelism {
         return stored.to_vec();
     }

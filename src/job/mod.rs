@@ -36,7 +36,7 @@ use crate::task::{Outlet, Progress, Task, TaskParts};
 
 pub use builder::{JobBuilder, KeyedStream, Stream};
 pub use claim::{InferredClaim, SinkClaim};
-pub use deal::{DealError, Dealt, Left};
+pub use deal::{DealError, Dealt, Left, deal_splits};
 
 /// A job that can run: what the builder has checked.
 #[derive(Clone)]

@@ -204,7 +204,7 @@ impl<'a> Fitted<'a> {
             true => job.deal(&metadata.shape, states, &metadata.pools, left),
             false => job.deal(&job.shape().without_vertices(), Vec::new(), &[], left),
         };
-        let Dealt { mut states, pools } = dealt.map_err(|error| refused(&place, &error))?;
+        let Dealt { mut states, pools, .. } = dealt.map_err(|error| refused(&place, &error))?;
         let first = job.discover().map_err(|error| RunError::Input(error.to_string()))?;
         for (state, first) in states.iter_mut().zip(first) {
             state.checkpoint = metadata.checkpoint;

@@ -288,6 +288,7 @@ fn simulated(numbers: &[u64], parallelism: usize, seed: u64, mechanism: Mechanis
         faults,
         variant: None,
         events_max: events_max(1_000),
+        next: None,
     };
     let mut world = World::new(Rc::new(plan), Decider::new(seed, false));
     world.run();

@@ -61,6 +61,8 @@ pub(crate) enum Faults {
     Default,
     /// Every kind in each run
     Full,
+    /// As default, and the job goes on with another parallelism on the way
+    Rescale,
 }
 
 impl Faults {
@@ -69,6 +71,7 @@ impl Faults {
             Self::None => FaultProfile::None,
             Self::Default => FaultProfile::Default,
             Self::Full => FaultProfile::Full,
+            Self::Rescale => FaultProfile::Rescale,
         }
     }
 
@@ -78,6 +81,7 @@ impl Faults {
             Self::None => "none",
             Self::Default => return Vec::new(),
             Self::Full => "full",
+            Self::Rescale => "rescale",
         };
         ["--faults", word].map(str::to_owned).to_vec()
     }

@@ -9,13 +9,14 @@ use cofferdam::id::{ChannelId, CheckpointId};
 use cofferdam::trace::{Carried, TraceEvent};
 
 use super::by_attempt::ByAttempt;
-use super::{Facts, Finding, Oracle, Subject};
+use super::{Facts, Finding, Oracle, Scope, Subject};
 
 /// The judge.
 pub(super) const ORACLE: Oracle = Oracle {
     name: "channel-order",
     property: "C1: a channel delivers a prefix of what was sent, in order, each element once",
     judge,
+    scope: Scope::Layout,
 };
 
 #[derive(Clone, Default)]

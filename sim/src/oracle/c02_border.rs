@@ -13,13 +13,14 @@ use cofferdam::id::{ChannelId, CheckpointId, TaskId};
 use cofferdam::trace::{Carried, TraceEvent};
 
 use super::by_attempt::ByAttempt;
-use super::{Facts, Finding, Oracle, Subject};
+use super::{Facts, Finding, Oracle, Scope, Subject};
 
 /// The judge.
 pub(super) const ORACLE: Oracle = Oracle {
     name: "border",
     property: "C2: no snapshot before every barrier, and aligned, no record between the two",
     judge,
+    scope: Scope::Layout,
 };
 
 /// The border of one attempt.

@@ -18,13 +18,14 @@ use cofferdam::trace::{Carried, TraceEvent};
 
 use super::by_attempt::ByAttempt;
 use super::completions::{Completion, Completions};
-use super::{Anomaly, Facts, Finding, Oracle, Subject};
+use super::{Anomaly, Facts, Finding, Oracle, Scope, Subject};
 
 /// The judge.
 pub(super) const ORACLE: Oracle = Oracle {
     name: "consistent-cut",
     property: "C3: a complete checkpoint cuts every channel at one place: no orphan and no loss",
     judge,
+    scope: Scope::Layout,
 };
 
 /// Records on a channel.

@@ -13,13 +13,14 @@ use cofferdam::trace::{Carried, Content, TraceEvent};
 
 use super::by_attempt::ByAttempt;
 use super::completions::{Completion, Completions};
-use super::{Facts, Finding, Oracle, Subject};
+use super::{Facts, Finding, Oracle, Scope, Subject};
 
 /// The judge.
 pub(super) const ORACLE: Oracle = Oracle {
     name: "in-flight",
     property: "C3: a complete checkpoint holds each channel's records in flight, in order",
     judge,
+    scope: Scope::Layout,
 };
 
 /// What an attempt has done with a channel.

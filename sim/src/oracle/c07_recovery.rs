@@ -12,7 +12,7 @@ use cofferdam::id::{AttemptId, CheckpointId, SubtaskIndex, TaskId, TransactionId
 use cofferdam::trace::TraceEvent;
 
 use super::completions::{Completion, Completions};
-use super::{Facts, Finding, Oracle, Subject};
+use super::{Facts, Finding, Oracle, Scope, Subject};
 
 /// The judge.
 pub(super) const ORACLE: Oracle = Oracle {
@@ -20,6 +20,7 @@ pub(super) const ORACLE: Oracle = Oracle {
     property: "C7: attempts begin at the greatest complete checkpoint, byte for byte, and fence \
                older ones",
     judge,
+    scope: Scope::Layout,
 };
 
 struct Recovery<'a> {
@@ -31,6 +32,8 @@ struct Recovery<'a> {
     deployed: Vec<(AttemptId, Option<Completion>)>,
     /// The newest attempt that has started each task.
     started: Vec<Option<AttemptId>>,
+    /// The checkpoint that state was dealt out to, which no task took a snapshot for.
+    laid: Option<CheckpointId>,
     /// Which task each sink subtask is.
     sinks: Vec<(VertexId, SubtaskIndex, TaskId)>,
 }
@@ -42,12 +45,17 @@ fn judge(facts: &Facts<'_>) -> Vec<Finding> {
         snapshots: Vec::new(),
         deployed: Vec::new(),
         started: vec![None; facts.tasks],
+        laid: None,
         sinks: Vec::new(),
     };
     let mut findings = Vec::new();
     for traced in facts.control {
         recovery.completions.note(&traced.event);
         let problem = match traced.event {
+            TraceEvent::LaidOut { dealt } => {
+                recovery.laid = dealt.map(|(_, checkpoint, _)| checkpoint);
+                None
+            }
             TraceEvent::Deployed { attempt, restored } => recovery.deploy(attempt, restored),
             TraceEvent::Snapshot { task, attempt, checkpoint, digest } => {
                 recovery.snapshots.push((Completion { checkpoint, attempt }, task, digest));
@@ -103,6 +111,9 @@ impl Recovery<'_> {
             return Some(format!("{task} begins attempt {attempt} at {begun} and not at {due}"));
         }
         let ((_, digest), from) = (restored?, (*from)?);
+        if self.laid == Some(from.checkpoint) {
+            return None;
+        }
         let is_it = |(of, by, _): &&(Completion, TaskId, u64)| (*of, *by) == (from, task);
         let snapshot = self.snapshots.iter().rev().find(is_it);
         let (checkpoint, of) = (from.checkpoint, from.attempt);

@@ -12,13 +12,14 @@ use cofferdam::id::{SplitId, TaskId};
 use cofferdam::trace::TraceEvent;
 
 use super::c10_state::lost_records;
-use super::{Facts, Finding, Oracle, Subject};
+use super::{Facts, Finding, Oracle, Scope, Subject};
 
 /// The judge.
 pub(super) const ORACLE: Oracle = Oracle {
     name: "loss-report",
     property: "C10: records are reported as lost only if their log has dropped them",
     judge,
+    scope: Scope::Run,
 };
 
 fn judge(facts: &Facts<'_>) -> Vec<Finding> {

@@ -17,13 +17,14 @@ use cofferdam::trace::RecordId;
 
 use super::delivery::{Effect, are_among, count, count_rows, distinct};
 use super::values::readable;
-use super::{Anomaly, Facts, Finding, Oracle, SinkFacts, Subject};
+use super::{Anomaly, Facts, Finding, Oracle, Scope, SinkFacts, Subject};
 
 /// The judge.
 pub(super) const ORACLE: Oracle = Oracle {
     name: "output-delivery",
     property: "C10, C11: each row is visible as often as the claim for the output allows",
     judge,
+    scope: Scope::Run,
 };
 
 fn judge(facts: &Facts<'_>) -> Vec<Finding> {

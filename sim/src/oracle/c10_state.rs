@@ -9,13 +9,14 @@
 use cofferdam::trace::RecordId;
 
 use super::delivery::{Count, Effect, count, distinct};
-use super::{Anomaly, AppliedFact, Facts, Finding, Oracle, Subject};
+use super::{Anomaly, AppliedFact, Facts, Finding, Oracle, Scope, Subject};
 
 /// The judge.
 pub(super) const ORACLE: Oracle = Oracle {
     name: "state-delivery",
     property: "C10: each record is in each cell as often as the claim for the state allows",
     judge,
+    scope: Scope::Run,
 };
 
 fn judge(facts: &Facts<'_>) -> Vec<Finding> {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use cofferdam::id::{AttemptId, CheckpointId, TaskId};
 use cofferdam::trace::{Carried, TraceEvent};
 
-use super::{Facts, Finding, Oracle, Subject};
+use super::{Facts, Finding, Oracle, Scope, Subject};
 
 /// The judge.
 pub(super) const ORACLE: Oracle = Oracle {
@@ -18,6 +18,7 @@ pub(super) const ORACLE: Oracle = Oracle {
     property: "C13: a task's writes hold its state at their cut, attempts go on from the last one, \
                and nothing is sent before it is durable",
     judge,
+    scope: Scope::Run,
 };
 
 #[derive(Default)]

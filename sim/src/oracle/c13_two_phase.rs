@@ -17,7 +17,7 @@ use cofferdam::id::{AttemptId, CheckpointId, TaskId, TransactionId};
 use cofferdam::trace::TraceEvent;
 
 use super::covered::Covered;
-use super::{Facts, Finding, Oracle, Subject};
+use super::{Facts, Finding, Oracle, Scope, Subject};
 
 /// The judge.
 pub(super) const ORACLE: Oracle = Oracle {
@@ -25,6 +25,7 @@ pub(super) const ORACLE: Oracle = Oracle {
     property: "C13: prepared before acknowledged, visible only once covered and in order, \
                committed or rolled back and never both, and no loss is hidden",
     judge,
+    scope: Scope::Run,
 };
 
 #[derive(Clone, Copy)]

@@ -15,7 +15,7 @@ use cofferdam::id::{CheckpointId, TaskId, TransactionId};
 use cofferdam::trace::TraceEvent;
 
 use super::covered::Covered;
-use super::{Facts, Finding, Oracle, Subject};
+use super::{Facts, Finding, Oracle, Scope, Subject};
 
 /// The judge.
 pub(super) const ORACLE: Oracle = Oracle {
@@ -23,6 +23,7 @@ pub(super) const ORACLE: Oracle = Oracle {
     property: "C13: logged rows are visible only once covered, in order, all of them, and marked \
                only then",
     judge,
+    scope: Scope::Run,
 };
 
 struct Portion {

@@ -13,7 +13,7 @@ use cofferdam::time::Instant;
 use cofferdam::trace::{TraceEvent, Traced};
 
 use super::completions::Completions;
-use super::{Anomaly, Facts, Finding, Oracle, Subject};
+use super::{Anomaly, Facts, Finding, Oracle, Scope, Subject};
 
 /// The judge.
 pub(super) const ORACLE: Oracle = Oracle {
@@ -21,6 +21,7 @@ pub(super) const ORACLE: Oracle = Oracle {
     property: "C14: the job ends, every checkpoint has an outcome, every failure a recovery, and \
                without faults checkpoints complete and attempts last",
     judge,
+    scope: Scope::LastLayout,
 };
 
 struct Progress {

@@ -10,13 +10,14 @@ use cofferdam::id::{CheckpointId, TaskId};
 use cofferdam::time::Instant;
 use cofferdam::trace::TraceEvent;
 
-use super::{Facts, Finding, Oracle, Subject};
+use super::{Facts, Finding, Oracle, Scope, Subject};
 
 /// The judge.
 pub(super) const ORACLE: Oracle = Oracle {
     name: "prompt",
     property: "C14: a source cuts as soon as it hears of a checkpoint",
     judge,
+    scope: Scope::LastLayout,
 };
 
 fn judge(facts: &Facts<'_>) -> Vec<Finding> {

@@ -83,6 +83,15 @@ impl Completions {
                 self.in_flight.clear();
                 None
             }
+            TraceEvent::LaidOut { dealt } => {
+                self.in_flight.clear();
+                let from = dealt.map(|(from, ..)| from);
+                let in_doubt = std::mem::take(&mut self.in_doubt);
+                let was_complete = in_doubt.into_iter().find(|of| Some(of.checkpoint) == from);
+                let laid = dealt.map(|(_, checkpoint, attempt)| Completion { checkpoint, attempt });
+                self.latest = laid.or(self.latest);
+                return was_complete;
+            }
             TraceEvent::Deployed { attempt, restored } => {
                 self.attempt = attempt;
                 self.in_flight.clear();

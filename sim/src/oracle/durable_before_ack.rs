@@ -9,13 +9,14 @@ use cofferdam::trace::TraceEvent;
 
 use super::by_attempt::ByAttempt;
 use super::completions::Completions;
-use super::{Facts, Finding, Oracle, Subject};
+use super::{Facts, Finding, Oracle, Scope, Subject};
 
 /// The judge.
 pub(super) const ORACLE: Oracle = Oracle {
     name: "durable-before-ack",
     property: "C13, C3: parts are durable before they are acknowledged, all before completion",
     judge,
+    scope: Scope::Layout,
 };
 
 fn judge(facts: &Facts<'_>) -> Vec<Finding> {

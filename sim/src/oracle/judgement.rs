@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use cofferdam::guarantee::Level;
-use cofferdam::trace::RecordId;
+use cofferdam::trace::{RecordId, TraceEvent, Traced};
 
 use super::seen::{Levels, levels};
-use super::{Anomaly, Facts, Finding, ORACLES, Subject};
+use super::{Anomaly, Facts, Finding, ORACLES, Oracle, Scope, Subject};
 
 /// Whether a promise was kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,7 +51,7 @@ pub fn judge(facts: &Facts<'_>) -> Judgement {
 
 /// Asks every judge. Thousands of runs need no more than that.
 pub fn judge_claims(facts: &Facts<'_>) -> Judgement {
-    let findings: Vec<Finding> = ORACLES.iter().flat_map(|oracle| (oracle.judge)(facts)).collect();
+    let findings: Vec<Finding> = ORACLES.iter().flat_map(|oracle| ask(oracle, facts)).collect();
     let of = |anomaly: Anomaly| findings.iter().filter(move |found| found.anomaly == anomaly);
     Judgement {
         state: verdict(facts, &findings, Subject::State),
@@ -64,6 +64,41 @@ pub fn judge_claims(facts: &Facts<'_>) -> Judgement {
         stuck: !facts.is_finished,
         findings,
     }
+}
+
+/// Asks a judge about what it speaks of.
+fn ask(oracle: &Oracle, facts: &Facts<'_>) -> Vec<Finding> {
+    if oracle.scope == Scope::Run || facts.layouts.len() < 2 {
+        return (oracle.judge)(facts);
+    }
+    let (mut trace, mut control) = (facts.trace, facts.control);
+    let mut findings = Vec::new();
+    for layout in facts.layouts {
+        let own = Facts {
+            trace: cut_layout(&mut trace),
+            control: cut_layout(&mut control),
+            channels: &layout.channels,
+            tasks: layout.tasks,
+            ..facts.clone()
+        };
+        let is_last = trace.is_empty();
+        if is_last || oracle.scope == Scope::Layout {
+            findings.extend((oracle.judge)(&own));
+        }
+        if is_last {
+            break;
+        }
+    }
+    findings
+}
+
+/// Cuts off what happened in the first of the layouts that are left.
+fn cut_layout<'a>(rest: &mut &'a [Traced]) -> &'a [Traced] {
+    let begins = |traced: &Traced| matches!(traced.event, TraceEvent::LaidOut { .. });
+    let next = rest.iter().skip(1).position(begins).map_or(rest.len(), |place| place + 1);
+    let (own, behind) = rest.split_at(next);
+    *rest = behind;
+    own
 }
 
 impl Judgement {

@@ -37,6 +37,7 @@ use std::time::Duration;
 
 use cofferdam::guarantee::{Level, Mechanism, SinkContract};
 use cofferdam::id::{AttemptId, TaskId};
+use cofferdam::job::Job;
 use cofferdam::time::Instant;
 use cofferdam::trace::{Origin, RecordId, Traced};
 
@@ -51,6 +52,19 @@ pub struct Oracle {
     pub property: &'static str,
     /// Everything that speaks against it.
     pub judge: fn(&Facts<'_>) -> Vec<Finding>,
+    /// What it is asked about.
+    pub scope: Scope,
+}
+
+/// What a judge is asked about, where a job goes on in another layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// The run as a whole.
+    Run,
+    /// Each layout on its own: it speaks of channels or snapshots, which are numbered anew.
+    Layout,
+    /// The last layout: what an earlier one would have come to, nobody knows.
+    LastLayout,
 }
 
 /// Every judge: rules of the protocol first, then what came of it.
@@ -73,6 +87,7 @@ pub const ORACLES: &[Oracle] = &[
 ];
 
 /// What is judged: a run from its beginning to its end, and what ought to have come of it.
+#[derive(Clone)]
 pub struct Facts<'a> {
     /// What happened, in order.
     pub trace: &'a [Traced],
@@ -80,8 +95,10 @@ pub struct Facts<'a> {
     pub control: &'a [Traced],
     /// Sender and receiver of each channel, by channel.
     pub channels: &'a [(TaskId, TaskId)],
-    /// How many tasks there are.
+    /// How many tasks there are; in the layout that has most.
     pub tasks: usize,
+    /// The layouts of the job, one behind the other.
+    pub layouts: &'a [Layout],
     /// How the guarantee is reached.
     pub mechanism: Mechanism,
     /// The claim for the state.
@@ -109,7 +126,26 @@ pub struct Facts<'a> {
     pub records: &'a [(RecordId, u32, u32)],
 }
 
+/// Tasks and channels of a job.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    /// As [`Facts::channels`].
+    pub channels: Vec<(TaskId, TaskId)>,
+    /// How many tasks there are.
+    pub tasks: usize,
+}
+
+impl Layout {
+    /// Those of `job`.
+    pub fn of(job: &Job) -> Self {
+        let graph = job.graph();
+        let channels = graph.channels().iter().map(|channel| (channel.from, channel.to));
+        Self { channels: channels.collect(), tasks: graph.task_count() }
+    }
+}
+
 /// The state of a job at its end.
+#[derive(Clone)]
 pub struct StateFacts<'a> {
     /// What each attempt had taken into its state when it ended, the last one at the end of the
     /// run.

@@ -18,6 +18,7 @@ pub(super) fn facts(trace: &[Traced]) -> Facts<'_> {
     Facts {
         trace,
         control: trace,
+        layouts: &[],
         channels: CHANNELS,
         tasks: 3,
         mechanism: Mechanism::Aligned,

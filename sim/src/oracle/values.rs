@@ -12,13 +12,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use cofferdam::guarantee::{Level, SinkContract};
 
 use super::delivery::{are_same_rows, count_rows};
-use super::{Anomaly, Cells, Facts, Finding, Oracle, SinkFacts, Subject, Table};
+use super::{Anomaly, Cells, Facts, Finding, Oracle, Scope, SinkFacts, Subject, Table};
 
 /// The judge.
 pub(super) const ORACLE: Oracle = Oracle {
     name: "values",
     property: "C10, value form: state and output are what the reference makes of the input",
     judge,
+    scope: Scope::Run,
 };
 
 fn judge(facts: &Facts<'_>) -> Vec<Finding> {

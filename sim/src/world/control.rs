@@ -80,7 +80,7 @@ impl World {
         self.queue.schedule(self.now + delay, Event::CoordinatorRestart);
     }
 
-    fn settle_write(&mut self, number: u64) {
+    pub(super) fn settle_write(&mut self, number: u64) {
         let write = self.queue.find(|event| {
             let Event::Write { put, number: of, .. } = event else { return None };
             (*of == number).then(|| (put.key, put.bytes.clone()))

@@ -13,6 +13,7 @@ mod control;
 mod crash;
 mod endless;
 mod in_flight;
+mod layout;
 mod lineage;
 mod outputs;
 mod progress;
@@ -77,6 +78,8 @@ pub struct Plan {
     pub variant: Option<Variant>,
     /// A run of more events goes round in circles: see [`events_max`].
     pub events_max: u64,
+    /// When the job is stopped and begins again in another layout, and the plan from then on.
+    pub next: Option<(Instant, Rc<Plan>)>,
 }
 
 /// The state of a simulated run.
@@ -219,6 +222,7 @@ enum Event {
     Cancelled(AttemptId),
     Search { life: u64, source: VertexId, known: u32 },
     Truncation(u32),
+    Layout,
     QueueTold(TaskId, AttemptId, Acknowledgement),
     QueueConfirmed(TaskId, AttemptId, Acknowledgement),
     CoordinatorRestart,
@@ -276,6 +280,7 @@ impl World {
             plan,
         };
         world.plan_truncations();
+        world.plan_layout();
         world.start_coordinator();
         world
     }
@@ -427,6 +432,7 @@ impl World {
                 self.with_task(task, attempt, |task| task.handle_confirmed(&confirmed));
             }
             Event::Truncation(number) => self.truncate(number),
+            Event::Layout => self.change_layout(),
             Event::CoordinatorRestart => self.start_coordinator(),
             Event::ZombieEnd(task, attempt) => {
                 self.end_zombie(task, attempt);

@@ -8,7 +8,7 @@ use cofferdam::element::{Batch, Element};
 use cofferdam::graph::Channel;
 use cofferdam::id::{AttemptId, ChannelId, OutletIndex, TaskId, TransactionId};
 use cofferdam::message::{FromTask, Loss, TaskError, TaskMessage, ToPeer};
-use cofferdam::operator::sink::{SinkMachine, SinkReply, SinkRequest};
+use cofferdam::operator::sink::{SinkMachine, SinkPlace, SinkReply, SinkRequest};
 use cofferdam::state::codec::{self, Format, Kind};
 use cofferdam::state::snapshot::Extent;
 use cofferdam::state::store::SavedState;
@@ -527,7 +527,9 @@ impl World {
             SinkRequest::AbortDangling => {
                 let mut places = self.sink_places(id).into_iter();
                 let done = places.try_for_each(|(vertex, subtask)| {
-                    let dangling = self.external.abort_dangling(vertex, subtask, attempt)?;
+                    let parallelism = self.plan.job.graph().tasks_of(vertex).count();
+                    let place = SinkPlace { subtask, parallelism, attempt };
+                    let dangling = self.external.abort_dangling(vertex, &place)?;
                     for transaction in dangling {
                         self.record(TraceEvent::RolledBack { transaction, attempt });
                     }

@@ -73,6 +73,7 @@ impl Case {
             faults,
             variant,
             events_max: events_max(RECORDS * 10),
+            next: None,
         };
         let mut world = World::new(Rc::new(plan), Decider::new(seed, false));
         world.run();
@@ -142,6 +143,7 @@ impl Case {
             control: &trace,
             channels: &channels,
             tasks: job.graph().task_count(),
+            layouts: &[],
             mechanism: self.mechanism,
             state_claim: claim.state,
             output_claim: claim.output,

@@ -1,0 +1,118 @@
+//! Another layout: the whole job is killed, and begins again with another parallelism, at what its
+//! latest checkpoint is dealt out to. Nothing of the processes before outlives that but what is
+//! durable.
+
+use std::collections::BTreeMap;
+
+use cofferdam::id::{ChannelId, TaskId};
+use cofferdam::job::{Dealt, Left};
+use cofferdam::state::codec::{self, Kind};
+use cofferdam::state::snapshot::TaskState;
+use cofferdam::storage::{CheckpointMetadata, StateHandle, StoreKey};
+use cofferdam::trace::{Disturbance, Origin, TraceEvent};
+
+use super::in_flight::Shadow;
+use super::{Event, World};
+
+impl World {
+    pub(super) fn plan_layout(&mut self) {
+        if let Some((at, _)) = &self.plan.next {
+            self.queue.schedule((*at).max(self.now), Event::Layout);
+        }
+    }
+
+    /// Kills everything and begins again in the next layout, unless the job is over.
+    pub(super) fn change_layout(&mut self) {
+        let Some((_, next)) = self.plan.next.clone().filter(|_| self.ending.is_none()) else {
+            return;
+        };
+        let slots = std::mem::take(&mut self.slots).into_iter();
+        for slot in slots.chain(std::mem::take(&mut self.zombies)) {
+            self.incarnations.entry(slot.attempt).or_default().push(slot.applied);
+        }
+        for number in std::mem::take(&mut self.control.puts) {
+            self.settle_write(number);
+        }
+        self.queue.retain(|event| matches!(event, Event::Truncation(_)));
+        self.control.machine = None;
+        self.armed = vec![true; next.faults.len()];
+        self.window_counts = vec![0; next.faults.len()];
+        self.calls = vec![0; next.job.graph().task_count()];
+        self.control.outputs = 0;
+        self.plan = next;
+        let checkpoints = self.store.recovered().checkpoints;
+        let latest = checkpoints.into_iter().max_by_key(|metadata| metadata.checkpoint);
+        let dealt = latest.and_then(|metadata| self.deal(&metadata));
+        self.record(TraceEvent::LaidOut { dealt });
+        self.disturbed(Disturbance::Rescaled, None);
+        self.plan_layout();
+        self.start_coordinator();
+    }
+
+    /// Stores what a checkpoint is dealt out to, under the next number.
+    fn deal(&mut self, metadata: &CheckpointMetadata) -> Option<Laid> {
+        let states = metadata.tasks.iter().map(|handle| self.store.state(handle));
+        // What can not be read can not be restored either, and the coordinator will say so.
+        let states: Vec<TaskState> = states.collect::<Result<_, String>>().ok()?;
+        let job = &self.plan.job;
+        let dealt = job.deal(&metadata.shape, states, &metadata.pools, Left::Refused);
+        let dealt = dealt.expect("the layouts of a run are those of one program");
+        let shape = job.shape();
+        let attempt = metadata.attempt;
+        let checkpoint = metadata.checkpoint.next();
+        self.deal_shadows(metadata, &dealt, |task| StoreKey::State { checkpoint, attempt, task });
+        let parts = dealt.states.into_iter().map(|state| {
+            let key = StoreKey::State { checkpoint, attempt, task: state.task };
+            let bytes = codec::seal(Kind::State, &TaskState { checkpoint, ..state });
+            let handle = StateHandle::of(key, &bytes);
+            self.store.put(key, bytes.into(), false);
+            handle
+        });
+        let tasks = parts.collect();
+        let pools = dealt.pools;
+        let laid = CheckpointMetadata { checkpoint, shape, tasks, pools, ..metadata.clone() };
+        let bytes = codec::seal(Kind::Metadata, &laid);
+        self.store.put(StoreKey::Metadata(checkpoint), bytes.into(), false);
+        Some((metadata.checkpoint, checkpoint, attempt))
+    }
+
+    /// What the subtasks of a vertex had taken in is the first one's now: whose it is, nobody asks.
+    /// Records in flight keep their origins.
+    fn deal_shadows(
+        &mut self,
+        metadata: &CheckpointMetadata,
+        dealt: &Dealt,
+        key_of: impl Fn(TaskId) -> StoreKey,
+    ) {
+        let plan = self.plan.clone();
+        let graph = plan.job.graph();
+        let before = metadata.shape.graph().expect("a job had this shape");
+        let old = |task: TaskId| self.shadows.get(&metadata.tasks[task.index()].key);
+        let mut shadows: Vec<Shadow> = vec![Shadow::default(); graph.task_count()];
+        for vertex in graph.vertex_ids() {
+            let Some(first) = graph.tasks_of(vertex).next() else { continue };
+            let taken = before.tasks_of(vertex).filter_map(&old).flat_map(|of| of.applied.iter());
+            for applied in taken.copied().collect::<Vec<_>>() {
+                shadows[first.index()].applied.push(applied);
+            }
+        }
+        let mut origins: BTreeMap<ChannelId, std::vec::IntoIter<Origin>> = BTreeMap::new();
+        for channel in before.channels() {
+            let received = old(channel.to).and_then(|of| of.in_flight.inputs.get(&channel.index));
+            let emitted =
+                old(channel.from).and_then(|of| of.in_flight.outputs.get(&channel.outlet));
+            let all = received.into_iter().chain(emitted).flatten().copied();
+            origins.insert(channel.id, all.collect::<Vec<_>>().into_iter());
+        }
+        for (from, to) in &dealt.moved {
+            let channel = graph.channels()[to.index()];
+            let inputs = &mut shadows[channel.to.index()].in_flight.inputs;
+            let origin = origins.get_mut(from).and_then(Iterator::next);
+            inputs.entry(channel.index).or_default().extend(origin);
+        }
+        self.shadows.extend(graph.tasks().map(&key_of).zip(shadows));
+    }
+}
+
+/// A checkpoint, what it was dealt out to, and the attempt that took it.
+type Laid = (cofferdam::id::CheckpointId, cofferdam::id::CheckpointId, cofferdam::id::AttemptId);
