@@ -196,6 +196,8 @@ pub enum TraceEvent {
         /// The checkpoint that it goes on from, and the one that the state of it was dealt out to,
         /// under the attempt that took the first one; none if it begins at the start.
         dealt: Option<(CheckpointId, CheckpointId, AttemptId)>,
+        /// How many tasks there are now.
+        tasks: u32,
     },
     /// Every task of the attempt was told to stop.
     Cancelled {

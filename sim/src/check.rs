@@ -167,7 +167,7 @@ impl<F: Fn(&Setup) -> Result<Job, GraphError> + Sync> Check<F> {
     pub fn variation(&self) -> Result<Variation, JobError> {
         let options = Options::draw(SCHEDULE, 0, FaultProfile::None);
         let setup = Setup {
-            shape: Shape { parallelism: PARALLELISM, key_groups: None },
+            shape: Shape { parallelism: PARALLELISM, key_groups: None, first: None },
             sink: self.mode.sink,
             config: options.job_config(self.mode.mechanism),
             parameters: Parameters::none(),

@@ -200,6 +200,7 @@ impl Run {
             shape: Shape {
                 parallelism: options.parallelism,
                 key_groups: KeyGroupCount::new(key_groups),
+                first: None,
             },
             sink: mode.sink,
             config: JobConfig { state: mode.state, ..options.job_config(mode.mechanism) },
@@ -212,6 +213,7 @@ impl Run {
         let claim = mode.claim.unwrap_or_else(|| case.job.claim().claim());
         let records = records_with_effects(&case);
         let effects = records.iter().map(|(_, state, rows)| u64::from(1 + state + rows)).sum();
+        let first_parallelism = options.parallelism;
         let layouts = 1 + options.rescales.len() as u64;
         let events_max = layouts * events_max(effects);
         let mut plan = Plan {
@@ -225,7 +227,8 @@ impl Run {
             next: None,
         };
         let layouts = plan.plan_layouts(seed, |parallelism| {
-            let shape = Shape { parallelism, ..setup.shape };
+            let first = Some(first_parallelism);
+            let shape = Shape { parallelism, first, ..setup.shape };
             source.case(&data, &Setup { shape, ..setup.clone() })
         })?;
         let jobs = std::iter::once(case.job.clone()).chain(layouts).collect();
@@ -338,7 +341,7 @@ impl Run {
             trace: &trace,
             control: &control,
             channels: &layouts[0].channels,
-            tasks: layouts.iter().map(|layout| layout.tasks).max().unwrap_or(0),
+            tasks: layouts[0].tasks,
             layouts: &layouts,
             mechanism: self.mode.mechanism,
             state_claim: self.claim.state,

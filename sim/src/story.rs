@@ -19,10 +19,10 @@ fn words(event: &TraceEvent, graph: &PhysicalGraph) -> String {
         TraceEvent::Started { task, restored, .. } => starts(&name(task), restored),
         TraceEvent::Crashed { task, window, .. } => dies(&name(task), window),
         TraceEvent::CoordinatorCrashed { window } => dies("the coordinator", window),
-        TraceEvent::LaidOut { dealt: None } => {
+        TraceEvent::LaidOut { dealt: None, .. } => {
             "the job is stopped, and begins again in another layout, at the start".to_owned()
         }
-        TraceEvent::LaidOut { dealt: Some((from, to, _)) } => format!(
+        TraceEvent::LaidOut { dealt: Some((from, to, _)), .. } => format!(
             "the job is stopped, and begins again in another layout: {from} is dealt out to {to}"
         ),
         TraceEvent::CoordinatorStarted => "a coordinator reads the store".to_owned(),

@@ -128,7 +128,7 @@ fn case(job: &dyn BuiltinJob, seed: u64, given: &[(&str, &str)]) -> Case {
     let mechanism = Mechanism::FullReplay;
     let batch_records = seed as usize % 5 + 1;
     let setup = Setup {
-        shape: Shape { parallelism: seed as usize % 3 + 1, key_groups: None },
+        shape: Shape { parallelism: seed as usize % 3 + 1, key_groups: None, first: None },
         sink: SinkContract::Plain,
         config: JobConfig { mechanism, batch_records, ..JobConfig::default() },
         parameters: Parameters::given(job, given.iter().copied()).unwrap(),

@@ -44,7 +44,7 @@ impl Run<'_> {
         fs::write(&input, self.input).unwrap();
         let job = jobs::find(self.job).unwrap();
         let setup = Setup {
-            shape: Shape { parallelism, key_groups: None },
+            shape: Shape { parallelism, key_groups: None, first: None },
             sink: self.sink,
             config: JobConfig::default(),
             parameters: Parameters::given(job, self.given.iter().copied())?,

@@ -80,7 +80,7 @@ fn built_in(job: &dyn BuiltinJob, seed: u64, parallelism: usize, batch_records: 
     // No graph is drawn with a queue, which waits for acknowledgements that nobody sends here.
     let mechanism = Mechanism::FullReplay;
     let setup = Setup {
-        shape: Shape { parallelism, key_groups: None },
+        shape: Shape { parallelism, key_groups: None, first: None },
         sink: SinkContract::Plain,
         config: JobConfig { mechanism, batch_records, ..JobConfig::default() },
         parameters: Parameters::of(job),

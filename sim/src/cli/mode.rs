@@ -200,7 +200,7 @@ impl Mode {
     /// How a job is put together in this mode.
     pub(crate) fn setup(self, parallelism: usize, parameters: Parameters) -> Setup {
         Setup {
-            shape: Shape { parallelism, key_groups: None },
+            shape: Shape { parallelism, key_groups: None, first: None },
             sink: self.sink,
             config: JobConfig { mechanism: self.mechanism, ..JobConfig::default() },
             parameters,

@@ -139,7 +139,7 @@ fn open(path: &Path) -> Result<Savepoint, Failure> {
 fn job_of(metadata: &CheckpointMetadata) -> Result<Job, String> {
     let job = find_job("savepoint", &metadata.job).map_err(|failure| failure.text)?;
     let widths = metadata.shape.vertices.iter().map(|vertex| vertex.parallelism as usize);
-    let shape = Shape { parallelism: widths.max().unwrap_or(1), key_groups: None };
+    let shape = Shape { parallelism: widths.max().unwrap_or(1), key_groups: None, first: None };
     let parameters = Parameters::of(job);
     let (sink, config) = (SinkContract::Plain, JobConfig::default());
     let data = CaseData { seed: 0, records: 0, lines: None };

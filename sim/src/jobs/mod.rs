@@ -101,6 +101,9 @@ pub struct Shape {
     pub parallelism: usize,
     /// The number of key groups; by default it follows from the parallelism.
     pub key_groups: Option<KeyGroupCount>,
+    /// The parallelism that the job had at first, if it goes on in another layout: what comes of a
+    /// record stays the same.
+    pub first: Option<usize>,
 }
 
 /// What the input of a case is made from.

@@ -19,7 +19,7 @@ use crate::jobs::ends::{Ends, Watched, WatchedInStages, builder};
 #[cfg(feature = "cli")]
 use crate::jobs::files::{FileJob, Files};
 use crate::jobs::row::{JsonObject, Row, encoded_json, json_field};
-use crate::jobs::{BuiltinJob, Case, CaseData, CaseInput, JobError, Setup};
+use crate::jobs::{BuiltinJob, Case, CaseData, CaseInput, JobError, Setup, Shape};
 use crate::reference::random_graph::RandomGraphReference;
 use crate::workload::plan::{Change, Exit, Item, KeyRule, KeyedStep, Plan, Step, items};
 
@@ -41,7 +41,9 @@ impl BuiltinJob for RandomGraph {
 
     fn case(&self, data: &CaseData, setup: &Setup) -> Result<Case, JobError> {
         let mut dice = Dice::new(data.seed, Purpose::Workload);
-        let plan = Plan::draw(&mut dice, setup.shape.parallelism);
+        let Shape { parallelism, first, .. } = setup.shape;
+        let first = Plan::draw(&mut dice.clone(), first.unwrap_or(parallelism));
+        let plan = Plan::draw(&mut dice, parallelism).with_copies_of(&first);
         let lists = items(&mut dice, &plan, data.records);
         let lists: Vec<Arc<Vec<Item>>> = lists.into_iter().map(Arc::new).collect();
         let builder = builder(self.name(), setup.shape);

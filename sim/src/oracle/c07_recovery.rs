@@ -52,7 +52,7 @@ fn judge(facts: &Facts<'_>) -> Vec<Finding> {
     for traced in facts.control {
         recovery.completions.note(&traced.event);
         let problem = match traced.event {
-            TraceEvent::LaidOut { dealt } => {
+            TraceEvent::LaidOut { dealt, .. } => {
                 recovery.laid = dealt.map(|(_, checkpoint, _)| checkpoint);
                 None
             }

@@ -74,17 +74,12 @@ impl Completions {
                 None
             }
             TraceEvent::CoordinatorCrashed { .. } => {
-                // What was in doubt stays so: the next coordinator may die as well.
-                let attempt = self.attempt;
-                let acknowledged = self.in_flight().filter(|id| self.is_acknowledged(*id));
-                let in_doubt: Vec<Completion> =
-                    acknowledged.map(|checkpoint| Completion { checkpoint, attempt }).collect();
-                self.in_doubt.extend(in_doubt);
-                self.in_flight.clear();
+                self.doubt();
                 None
             }
-            TraceEvent::LaidOut { dealt } => {
-                self.in_flight.clear();
+            TraceEvent::LaidOut { dealt, tasks } => {
+                self.doubt();
+                self.tasks = tasks as usize;
                 let from = dealt.map(|(from, ..)| from);
                 let in_doubt = std::mem::take(&mut self.in_doubt);
                 let was_complete = in_doubt.into_iter().find(|of| Some(of.checkpoint) == from);
@@ -102,6 +97,17 @@ impl Completions {
         };
         self.latest = completion.or(self.latest);
         completion
+    }
+
+    /// Nobody has said what became of the checkpoints in flight. What was in doubt stays so: the
+    /// next coordinator may die as well.
+    fn doubt(&mut self) {
+        let attempt = self.attempt;
+        let acknowledged = self.in_flight().filter(|id| self.is_acknowledged(*id));
+        let in_doubt: Vec<Completion> =
+            acknowledged.map(|checkpoint| Completion { checkpoint, attempt }).collect();
+        self.in_doubt.extend(in_doubt);
+        self.in_flight.clear();
     }
 
     fn acknowledge(&mut self, task: TaskId, attempt: AttemptId, checkpoint: CheckpointId) {

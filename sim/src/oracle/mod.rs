@@ -95,7 +95,7 @@ pub struct Facts<'a> {
     pub control: &'a [Traced],
     /// Sender and receiver of each channel, by channel.
     pub channels: &'a [(TaskId, TaskId)],
-    /// How many tasks there are; in the layout that has most.
+    /// How many tasks there are; those of the first layout.
     pub tasks: usize,
     /// The layouts of the job, one behind the other.
     pub layouts: &'a [Layout],

@@ -122,6 +122,20 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// With as many subtasks behind each broadcast as `other` has, a plan of the same draws: a
+    /// record is copied as often there.
+    #[must_use]
+    pub fn with_copies_of(mut self, other: &Self) -> Self {
+        for place in 1..self.steps.len() {
+            if self.steps[place - 1].exit == Exit::Broadcast {
+                self.steps[place].parallelism = other.steps[place].parallelism;
+            }
+        }
+        self
+    }
+}
+
 /// The records of a plan's sources: about `records` over all of them.
 pub fn items(dice: &mut Dice, plan: &Plan, records: usize) -> Vec<Vec<Item>> {
     let sources = plan.sources.len();

@@ -43,7 +43,8 @@ impl World {
         let checkpoints = self.store.recovered().checkpoints;
         let latest = checkpoints.into_iter().max_by_key(|metadata| metadata.checkpoint);
         let dealt = latest.and_then(|metadata| self.deal(&metadata));
-        self.record(TraceEvent::LaidOut { dealt });
+        let tasks = self.plan.job.graph().task_count() as u32;
+        self.record(TraceEvent::LaidOut { dealt, tasks });
         self.disturbed(Disturbance::Rescaled, None);
         self.plan_layout();
         self.start_coordinator();

@@ -224,7 +224,7 @@ mod tests {
 
     fn error(lines: &[&str], given: &[(&str, &str)]) -> String {
         let setup = Setup {
-            shape: Shape { parallelism: 2, key_groups: None },
+            shape: Shape { parallelism: 2, key_groups: None, first: None },
             sink: SinkContract::Plain,
             config: JobConfig::default(),
             parameters: Parameters::given(&SmokeAlarm, given.iter().copied()).unwrap(),
