@@ -1,5 +1,9 @@
 //! Sources whose splits are assigned to readers that ask.
 
+use std::sync::Arc;
+
+use cofferdam::config::{JobConfig, OnLoss};
+use cofferdam::connector::log::TruncatedLog;
 use cofferdam::connector::memory::VecSource;
 use cofferdam::guarantee::{Mechanism, SinkContract};
 use cofferdam::job::{Job, JobBuilder};
@@ -28,6 +32,14 @@ fn counting_endless_splits(options: &Options, mechanism: Mechanism, sink: SinkCo
         builder.split_source("numbers", Pieces::new(numbers, 12, 4).endless())
     };
     count(begin, options, options.job_config(mechanism), sink, true)
+}
+
+/// As [`counting_splits`], of a log that drops its oldest records: the job goes on without them.
+fn counting_what_is_left(options: &Options, mechanism: Mechanism, sink: SinkContract) -> Job {
+    let log = TruncatedLog::from(Arc::new((0..RECORDS).collect()));
+    let begin = |builder: &JobBuilder| builder.split_source("numbers", Pieces::new(log, 12, 4));
+    let config = JobConfig { on_loss: OnLoss::GoOn, ..options.job_config(mechanism) };
+    count(begin, options, config, sink, true)
 }
 
 /// As [`crate::jobs::counting`], of a source that always waits for another record.
@@ -63,6 +75,22 @@ fn rule_080_splits_that_are_assigned_on_the_way_count_once() {
 }
 
 #[test]
+fn splits_of_a_log_that_drops_records_lose_what_is_reported_and_nothing_else() {
+    let left = Case { make: counting_what_is_left, ..OF_SPLITS };
+    for mechanism in [Mechanism::Aligned, Mechanism::Unaligned] {
+        assert_held(Case { mechanism, ..left });
+    }
+    let lossy = (0..SEEDS).filter(|seed| left.judge(*seed, None).lost > 0);
+    assert!(lossy.count() > 5);
+    assert_caught(left, Variant::GapSkipped, "loss-report");
+}
+
+#[test]
+fn rule_081_splits_that_come_back_behind_newer_ones_are_caught() {
+    assert_caught(OF_SPLITS, Variant::ReturnedSplitsLast, "split-order");
+}
+
+#[test]
 fn rule_081_splits_of_a_failed_attempt_are_assigned_again() {
     let comes_back = (0..SEEDS).filter(|seed| {
         let world = OF_SPLITS.run(*seed, None);
@@ -87,6 +115,7 @@ fn rule_081_splits_that_do_not_come_back_after_a_failure_are_caught_by_what_is_l
         Variant::SplitForTheDeadLost,
         Variant::ReassignedSplitsLost,
         Variant::SplitBeforeRegistered,
+        Variant::GivenForgottenAtCompletion,
     ] {
         assert_caught_by_delivery(OF_SPLITS, variant);
     }
