@@ -152,8 +152,11 @@ mod tests {
     use crate::connector::memory::VecSource;
     use crate::id::SplitId;
     use crate::message::{Assignment, Loss};
-    use crate::operator::source::{ReadReply, Release, SourceMachine, SourceStep, Supply};
+    use crate::operator::source::{
+        ReadReply, Release, SourceMachine, SourceStep, Supply, TimeOf, WatermarkStrategy,
+    };
     use crate::state::snapshot::SourceState;
+    use crate::time::{EventTime, Progress};
 
     /// Drives a machine over a source that is cut into three splits of two.
     struct Reader<S> {
@@ -250,6 +253,36 @@ mod tests {
         assert_eq!(restored.machine.losses(), lost);
         restored.machine.handle_assigned(None);
         assert!(matches!(restored.read(), (_, Some(SourceStep::End))));
+    }
+
+    #[test]
+    fn event_time_waits_with_a_reader_for_its_next_split_and_goes_on_from_there() {
+        let times = Box::new(TimeOf::new(|number: &u64| EventTime::from_millis(*number as i64)));
+        let mut reader = Reader::new(SourceState::default());
+        reader.machine = SourceMachine::new(
+            SourceState::default(),
+            Supply::Assigned,
+            Some(WatermarkStrategy { times, disorder_ms: 0, idle_after: None }),
+            Release::AtOnce,
+            None,
+            1,
+            OnLoss::Fail,
+        );
+        let reached = |millis| Some(Progress::Watermark(EventTime::from_millis(millis)));
+        let mut read = |assigned: Option<u32>| {
+            assigned.into_iter().for_each(|split| reader.assign(split));
+            let mut told = Vec::new();
+            while let Some(SourceStep::Read(request)) = reader.machine.step() {
+                let outcome = reader.source.read(&request.cursor, request.records_max);
+                reader.machine.handle_read(ReadReply { split: request.split, outcome }).unwrap();
+                told.push(reader.machine.advance_watermark());
+            }
+            told
+        };
+        assert_eq!(read(None), []);
+        assert_eq!(read(Some(0)), [reached(-1), reached(0), None]);
+        assert_eq!(read(Some(2)), [reached(3), reached(4), None]);
+        assert_eq!(read(Some(1)), [None; 3], "event time never falls");
     }
 
     #[test]
