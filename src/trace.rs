@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{AttemptId, ChannelId, CheckpointId, SplitId, TaskId, TransactionId};
+use crate::id::{AttemptId, ChannelId, CheckpointId, SplitId, TaskId, TransactionId, VertexId};
 use crate::message::AbortReason;
 use crate::time::{EventTime, Instant};
 
@@ -455,6 +455,8 @@ pub enum TraceEvent {
         task: TaskId,
         /// The attempt.
         attempt: AttemptId,
+        /// The source.
+        source: VertexId,
         /// The split.
         split: SplitId,
     },

@@ -19,6 +19,9 @@ pub struct Row<'a> {
     pub source: &'a dyn CaseSource,
     /// The mode.
     pub mode: Mode,
+    /// Only the least seed that refutes it is asked for: no greater one is run than is needed to
+    /// find it, and how many those are depends on the threads.
+    pub until_refuted: bool,
 }
 
 /// Which seeds are run.
@@ -87,7 +90,7 @@ pub struct Conduct<'a> {
     /// Asked between two events of a run: whether it is to be given up. What it has come to is
     /// dropped then.
     pub is_given_up: &'a (dyn Fn() -> bool + Sync),
-    /// Told how many runs are done, now and then, by any thread.
+    /// Told how many seeds are done or passed over, now and then, by any thread.
     pub progress: &'a (dyn Fn(u64) + Sync),
 }
 
@@ -113,13 +116,13 @@ pub fn run(rows: &[Row<'_>], seeds: Seeds, conduct: &Conduct<'_>) -> Result<Outc
             let row = (ticket % rows.len() as u64) as usize;
             let first = ticket / rows.len() as u64 * CHUNK;
             let last = seeds.count.min(first + CHUNK);
-            match campaign.run_chunk(&rows[row], first..last) {
+            let lock = || tallies.lock().expect("no thread panics with the lock held");
+            let refuted_at = lock()[row].first_refuting_seed;
+            match campaign.run_chunk(&rows[row], first..last, refuted_at) {
                 Ok(tally) => {
-                    let runs = done.fetch_add(tally.runs, Ordering::Relaxed) + tally.runs;
-                    let mut tallies = tallies.lock().expect("no thread panics with the lock held");
-                    tallies[row].add(tally);
-                    drop(tallies);
-                    (conduct.progress)(runs);
+                    lock()[row].add(tally);
+                    let seeds = last - first;
+                    (conduct.progress)(done.fetch_add(seeds, Ordering::Relaxed) + seeds);
                 }
                 Err(error) => {
                     let mut failure = failure.lock().expect("no thread panics with the lock held");
@@ -161,11 +164,18 @@ impl Campaign<'_> {
         !is_over
     }
 
-    fn run_chunk(&self, row: &Row<'_>, range: Range<u64>) -> Result<Tally, JobError> {
+    fn run_chunk(
+        &self,
+        row: &Row<'_>,
+        range: Range<u64>,
+        refuted_at: Option<u64>,
+    ) -> Result<Tally, JobError> {
         let mut tally = Tally::default();
         for seed in range.map(|number| self.seeds.first.wrapping_add(number)) {
             let (part, parts) = self.seeds.part;
-            if seed % parts != part {
+            let mut refuted = refuted_at.into_iter().chain(tally.first_refuting_seed);
+            let is_moot = row.until_refuted && refuted.any(|refuting| refuting < seed);
+            if seed % parts != part || is_moot {
                 continue;
             }
             if !self.may_go_on() {
@@ -315,13 +325,13 @@ const RERUN_EVERY: u64 = 64;
 mod tests {
     use super::*;
     use crate::jobs;
-    use cofferdam::guarantee::Guarantee;
+    use cofferdam::guarantee::{Guarantee, Level};
 
     #[test]
     fn a_run_that_is_given_up_counts_nowhere_and_shows_nothing() {
         let job = jobs::find("wordcount").expect("a built-in job");
         let mode = Mode::of(Guarantee::ExactlyOnce, jobs::Parameters::of(job));
-        let rows = [Row { source: &job, mode }];
+        let rows = [Row { source: &job, mode, until_refuted: false }];
         let conduct = Conduct {
             threads: 2,
             stop: &AtomicBool::new(false),
@@ -335,5 +345,31 @@ mod tests {
         assert_eq!((tally.runs, tally.events, tally.verdict()), (0, 0, Verdict::Unknown));
         assert_eq!(tally.given_up, BTreeSet::from([7, 8, 9]));
         assert!(!tally.is_held());
+    }
+
+    #[test]
+    fn a_row_until_it_is_refuted_finds_the_least_seed_on_any_number_of_threads() {
+        let job = jobs::find("wordcount").expect("a built-in job");
+        let exactly = Claim { state: Level::ExactlyOnce, output: Some(Level::ExactlyOnce) };
+        let usual = Mode::of(Guarantee::AtLeastOnce, jobs::Parameters::of(job));
+        let mode = Mode { claim: Some(exactly), ..usual };
+        let seeds = Seeds { first: 0, count: 10 * CHUNK, part: (0, 1) };
+        let tally = |until_refuted: bool, threads: usize| {
+            let rows = [Row { source: &job, mode: mode.clone(), until_refuted }];
+            let conduct = Conduct {
+                threads,
+                stop: &AtomicBool::new(false),
+                is_given_up: &|| false,
+                progress: &|_| (),
+            };
+            run(&rows, seeds, &conduct).expect("the job can be put together").tallies.remove(0)
+        };
+        let all = tally(false, 2);
+        assert!(all.first_refuting_seed.is_some() && all.runs == seeds.count);
+        for threads in [1, 2, 4] {
+            let some = tally(true, threads);
+            assert_eq!(some.first_refuting_seed, all.first_refuting_seed, "{threads} threads");
+            assert!(some.runs < all.runs);
+        }
     }
 }

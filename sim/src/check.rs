@@ -180,7 +180,7 @@ impl<F: Fn(&Setup) -> Result<Job, GraphError> + Sync> Check<F> {
     /// # Errors
     /// If the job can not be put together.
     pub fn run(self) -> Result<Tally, JobError> {
-        let row = Row { source: &self.source, mode: self.mode };
+        let row = Row { source: &self.source, mode: self.mode, until_refuted: false };
         let count = self.seeds.end.saturating_sub(self.seeds.start);
         let seeds = Seeds { first: self.seeds.start, count, part: (0, 1) };
         let stop = AtomicBool::new(false);

@@ -1,6 +1,7 @@
 //! Broken variants of the protocol: each changes what passes a machine's boundary, and the machines
 //! themselves stay as they are. A judge that does not notice one of them is blind.
 
+mod several;
 mod splits;
 mod variant;
 
@@ -59,6 +60,8 @@ pub struct Interposer {
     saves: BTreeMap<(TaskId, AttemptId), u64>,
     /// What has become of splits.
     splits: splits::Splits,
+    /// What has become of checkpoints.
+    several: several::Several,
 }
 
 /// The barriers that a task's channels have brought, for the variant that holds the first one back.
@@ -124,6 +127,9 @@ impl Interposer {
                 Some(Variant::PositionAheadOfBarrier | Variant::PositionBeforeLastRead),
                 TaskOutput::Read(request),
             ) => self.reading(task, request),
+            (Some(Variant::OlderTransactionsDropped), TaskOutput::Sink(request)) => {
+                self.asked_for_own(task, request)
+            }
             (Some(Variant::PositionAheadOfBarrier), TaskOutput::Report(FromTask::EndOfData)) => {
                 let report = Passed::Out(TaskOutput::Report(FromTask::EndOfData));
                 self.waiting_snapshot(task).into_iter().chain([report]).collect()
@@ -177,6 +183,9 @@ impl Interposer {
             StoreValue::State(mut snapshot) => {
                 variant.change(&mut snapshot);
                 self.displace(variant, task, &mut snapshot);
+                if variant == Variant::SnapshotAfterNext {
+                    return self.after_next(task, key, snapshot);
+                }
                 self.put(variant, task, key, snapshot).into_iter().collect()
             }
             StoreValue::Progress(mut snapshot, extent) => {
@@ -266,7 +275,9 @@ impl Interposer {
     }
 
     /// What a coordinator finds in the store.
-    pub fn recovered(&self, recovered: &mut Recovered) {
+    pub fn recovered(&mut self, recovered: &mut Recovered) {
+        self.splits.restart();
+        self.found_last(recovered);
         if self.is(Variant::NewestCheckpointUnseen) {
             recovered.checkpoints.sort_by_key(|metadata| metadata.checkpoint);
             recovered.checkpoints.pop();
@@ -394,10 +405,11 @@ impl Interposer {
                 self.splits.hear(task, assignment);
                 return Some(message);
             }
-            ToTask::Completed(_)
-            | ToTask::Finish(_)
-            | ToTask::Aborted(_)
-            | ToTask::NoMoreSplits => return Some(message),
+            ToTask::Completed(checkpoint) | ToTask::Finish(checkpoint) => {
+                self.completion_heard(task, *checkpoint);
+                return Some(message);
+            }
+            ToTask::Aborted(_) | ToTask::NoMoreSplits => return Some(message),
         }
         let has_records = task.phase() == Phase::AwaitingRecords;
         let waits = match self.variant {

@@ -29,7 +29,7 @@ use crate::operator::route::{Broadcast, ByKey, Forward, Rebalance, Route};
 use crate::operator::sink::{
     Committing, Direct, ErasedSink, Logged, Sink, Transactional, TransactionalSink, WriteAheadSink,
 };
-use crate::operator::source::{EventTimes, Source, TimeOf, WatermarkStrategy};
+use crate::operator::source::{ErasedSource, EventTimes, Source, TimeOf, WatermarkStrategy};
 use crate::operator::split_source::{Assigned, SplitSource};
 use crate::operator::stage::Fused;
 use crate::operator::stateless::{FilterMap, FlatMap};
@@ -135,6 +135,20 @@ impl JobBuilder {
         self.begin(uid, SourceParts { source: Box::new(Assigned(source)), watermarks: None })
     }
 
+    /// As [`JobBuilder::split_source`], of a source that makes watermarks: `time_of` reads a
+    /// record's event time, and no record is older than one before it in its split, or in an
+    /// earlier split, by more than `disorder`. Readers are given splits in their order, so none
+    /// is late that is found later. A reader that waits for one holds back event time.
+    pub fn split_source_with_event_time<S: SplitSource>(
+        &self,
+        uid: &str,
+        source: S,
+        time_of: impl Fn(&S::Record) -> EventTime + Clone + Send + 'static,
+        disorder: Duration,
+    ) -> Stream<Pass<S::Record>> {
+        self.begin_timed(uid, Box::new(Assigned(source)), TimeOf::new(time_of), disorder, None)
+    }
+
     /// Begins a stream with a source that reads queues: messages are acknowledged when a checkpoint
     /// that covers them is complete, and what is given out again is known by its id (rule 79).
     /// Without checkpoints they are acknowledged as they are emitted, which promises nothing.
@@ -152,7 +166,7 @@ impl JobBuilder {
         time_of: impl Fn(&S::Record) -> EventTime + Clone + Send + 'static,
         disorder: Duration,
     ) -> Stream<Pass<S::Record>> {
-        self.begin_timed(uid, source, TimeOf::new(time_of), disorder, None)
+        self.begin_timed(uid, Box::new(source), TimeOf::new(time_of), disorder, None)
     }
 
     /// As [`JobBuilder::source_with_event_time`], of a source that may have nothing for long: a
@@ -166,20 +180,20 @@ impl JobBuilder {
         disorder: Duration,
         idle_after: u32,
     ) -> Stream<Pass<S::Record>> {
-        self.begin_timed(uid, source, TimeOf::new(time_of), disorder, Some(idle_after))
+        self.begin_timed(uid, Box::new(source), TimeOf::new(time_of), disorder, Some(idle_after))
     }
 
-    fn begin_timed<S: Source>(
+    fn begin_timed<T: Record>(
         &self,
         uid: &str,
-        source: S,
+        source: Box<dyn ErasedSource>,
         times: impl EventTimes + 'static,
         disorder: Duration,
         idle_after: Option<u32>,
-    ) -> Stream<Pass<S::Record>> {
+    ) -> Stream<Pass<T>> {
         let disorder_ms = i64::try_from(disorder.as_millis()).unwrap_or(i64::MAX);
         let watermarks = WatermarkStrategy { times: Box::new(times), disorder_ms, idle_after };
-        self.begin(uid, SourceParts { source: Box::new(source), watermarks: Some(watermarks) })
+        self.begin(uid, SourceParts { source, watermarks: Some(watermarks) })
     }
 
     fn begin<T: Record>(&self, uid: &str, source: SourceParts) -> Stream<Pass<T>> {

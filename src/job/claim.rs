@@ -575,6 +575,7 @@ mod tests {
     use crate::operator::chain::Pass;
     use crate::operator::keyed::{KeySelector, KeyedContext, KeyedProcess};
     use crate::operator::sink::{CommitError, Committed, SinkError, TransactionalSink};
+    use crate::operator::split_source::Pieces;
     use crate::operator::{Emit, Operator};
 
     type Numbers = Stream<Pass<u64>>;
@@ -718,16 +719,20 @@ mod tests {
 
     #[test]
     fn a_source_that_goes_on_without_what_is_gone_claims_no_more_than_at_most_once() {
-        let builder = JobBuilder::new("job", 1);
-        let log = TruncatedLog::from(Arc::new(vec![1_u64, 2]));
-        builder.source("log", log).transactional_sink("out", CollectTransactions::default());
-        let config = JobConfig { on_loss: OnLoss::GoOn, ..JobConfig::default() };
-        let claim = builder.build(config).unwrap().claim();
-        assert_eq!(
-            (claim.state, claim.sinks[0].level),
-            (Level::AtMostOnce, Some(Level::AtMostOnce))
-        );
-        assert!(claim.because[0].starts_with("source 'log"), "{:?}", claim.because);
+        for is_assigned in [false, true] {
+            let builder = JobBuilder::new("job", 1);
+            let log = TruncatedLog::from(Arc::new(vec![1_u64, 2]));
+            let numbers = match is_assigned {
+                true => builder.split_source("log", Pieces::new(log, 2, 1)),
+                false => builder.source("log", log),
+            };
+            numbers.transactional_sink("out", CollectTransactions::default());
+            let config = JobConfig { on_loss: OnLoss::GoOn, ..JobConfig::default() };
+            let claim = builder.build(config).unwrap().claim();
+            let levels = (claim.state, claim.sinks[0].level);
+            assert_eq!(levels, (Level::AtMostOnce, Some(Level::AtMostOnce)));
+            assert!(claim.because[0].starts_with("source 'log"), "{:?}", claim.because);
+        }
     }
 
     #[test]

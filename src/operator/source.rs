@@ -623,7 +623,10 @@ impl SourceMachine {
                     deliveries.repeat();
                 }
             }
-            ReadOutcome::End if self.supply == Supply::Fixed => split.ended = true,
+            // What is lost is part of the state for good.
+            ReadOutcome::End if self.supply == Supply::Fixed || split.state.lost > 0 => {
+                split.ended = true;
+            }
             // Neither the coordinator nor this task has it any more: it is done.
             ReadOutcome::End => self.splits.retain(|of| of.state.split != reply.split),
             ReadOutcome::Messages { records, ids } => {

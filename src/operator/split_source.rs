@@ -35,6 +35,11 @@ pub trait SplitSource: Clone + Send + 'static {
         records_max: usize,
     ) -> Result<Fetch<Self::Record>, SourceError>;
 
+    /// As [`Source::is_truncated`].
+    fn is_truncated(&self) -> bool {
+        false
+    }
+
     /// Whether there is always another split to come, be it later.
     fn is_endless(&self) -> bool {
         false
@@ -85,6 +90,10 @@ impl<S: Source> SplitSource for Pieces<S> {
         self.source.read(split, records_max)
     }
 
+    fn is_truncated(&self) -> bool {
+        self.source.is_truncated()
+    }
+
     fn is_endless(&self) -> bool {
         self.is_endless
     }
@@ -109,7 +118,7 @@ impl<S: SplitSource> ErasedSource for Assigned<S> {
     }
 
     fn is_truncated(&self) -> bool {
-        false
+        self.0.is_truncated()
     }
 
     fn is_endless(&self) -> bool {
@@ -136,22 +145,33 @@ impl<S: SplitSource> ErasedSource for Assigned<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
+
     use crate::config::OnLoss;
+    use crate::connector::log::TruncatedLog;
     use crate::connector::memory::VecSource;
     use crate::id::SplitId;
-    use crate::message::Assignment;
-    use crate::operator::source::{ReadReply, Release, SourceMachine, SourceStep, Supply};
+    use crate::message::{Assignment, Loss};
+    use crate::operator::source::{
+        ReadReply, Release, SourceMachine, SourceStep, Supply, TimeOf, WatermarkStrategy,
+    };
     use crate::state::snapshot::SourceState;
+    use crate::time::{EventTime, Progress};
 
     /// Drives a machine over a source that is cut into three splits of two.
-    struct Reader {
+    struct Reader<S> {
         machine: SourceMachine,
-        source: Assigned<Pieces<VecSource<u64>>>,
+        source: Assigned<Pieces<S>>,
     }
 
-    impl Reader {
+    impl Reader<VecSource<u64>> {
         fn new(state: SourceState) -> Self {
-            let numbers = VecSource::new((0..6).collect());
+            Self::of(VecSource::new((0..6).collect()), state, OnLoss::Fail)
+        }
+    }
+
+    impl<S: Source<Record = u64>> Reader<S> {
+        fn of(numbers: S, state: SourceState, on_loss: OnLoss) -> Self {
             let machine = SourceMachine::new(
                 state,
                 Supply::Assigned,
@@ -159,7 +179,7 @@ mod tests {
                 Release::AtOnce,
                 None,
                 9,
-                OnLoss::Fail,
+                on_loss,
             );
             Self { machine, source: Assigned(Pieces::new(numbers, 3, 2)) }
         }
@@ -173,8 +193,12 @@ mod tests {
                         let outcome = self.source.read(&request.cursor, request.records_max);
                         let reply = ReadReply { split: request.split, outcome };
                         let step = self.machine.handle_read(reply).unwrap();
-                        if let Some(SourceStep::Emit { records, .. }) = step {
-                            numbers.extend(records.records::<u64>());
+                        match step {
+                            Some(SourceStep::Emit { records, .. }) => {
+                                numbers.extend(records.records::<u64>());
+                            }
+                            Some(SourceStep::Lose(_)) | None => {}
+                            Some(_) => panic!("a read is followed by no other step"),
                         }
                     }
                     other => return (numbers, other),
@@ -210,6 +234,55 @@ mod tests {
         let mut restored = Reader::new(reader.machine.state());
         let (numbers, asks) = restored.read();
         assert!(numbers == [0, 1] && matches!(asks, Some(SourceStep::Ask)));
+    }
+
+    #[test]
+    fn what_was_lost_in_a_split_is_not_forgotten_when_the_split_is_read() {
+        let log = TruncatedLog::from(Arc::new((0..6).collect()));
+        log.truncate(3);
+        let begin = |state| Reader::of(log.clone(), state, OnLoss::GoOn);
+        let mut reader = begin(SourceState::default());
+        reader.read();
+        let lost = [Loss { split: SplitId::new(1), gap: None, in_all: 1 }];
+        reader.assign(1);
+        let (numbers, asks) = reader.read();
+        assert!(numbers == [3] && matches!(asks, Some(SourceStep::Ask)));
+        assert_eq!(reader.machine.losses(), lost);
+        let mut restored = begin(reader.machine.state());
+        assert!(matches!(restored.read(), (numbers, Some(SourceStep::Ask)) if numbers.is_empty()));
+        assert_eq!(restored.machine.losses(), lost);
+        restored.machine.handle_assigned(None);
+        assert!(matches!(restored.read(), (_, Some(SourceStep::End))));
+    }
+
+    #[test]
+    fn event_time_waits_with_a_reader_for_its_next_split_and_goes_on_from_there() {
+        let times = Box::new(TimeOf::new(|number: &u64| EventTime::from_millis(*number as i64)));
+        let mut reader = Reader::new(SourceState::default());
+        reader.machine = SourceMachine::new(
+            SourceState::default(),
+            Supply::Assigned,
+            Some(WatermarkStrategy { times, disorder_ms: 0, idle_after: None }),
+            Release::AtOnce,
+            None,
+            1,
+            OnLoss::Fail,
+        );
+        let reached = |millis| Some(Progress::Watermark(EventTime::from_millis(millis)));
+        let mut read = |assigned: Option<u32>| {
+            assigned.into_iter().for_each(|split| reader.assign(split));
+            let mut told = Vec::new();
+            while let Some(SourceStep::Read(request)) = reader.machine.step() {
+                let outcome = reader.source.read(&request.cursor, request.records_max);
+                reader.machine.handle_read(ReadReply { split: request.split, outcome }).unwrap();
+                told.push(reader.machine.advance_watermark());
+            }
+            told
+        };
+        assert_eq!(read(None), []);
+        assert_eq!(read(Some(0)), [reached(-1), reached(0), None]);
+        assert_eq!(read(Some(2)), [reached(3), reached(4), None]);
+        assert_eq!(read(Some(1)), [None; 3], "event time never falls");
     }
 
     #[test]

@@ -3,7 +3,8 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::process;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -111,6 +112,18 @@ impl Console {
         self.progress(ProgressBar::new(steps), "{bar:32.cyan/dim} {pos}/{len} {msg}")
     }
 
+    /// How far a campaign over so many seeds, those of all rows together, is.
+    pub(crate) fn campaign(&self, seeds: u64) -> CampaignProgress<'_> {
+        let bar = self.bar(seeds);
+        CampaignProgress {
+            console: self,
+            bar,
+            seeds,
+            begun: Instant::now(),
+            told: AtomicU64::new(0),
+        }
+    }
+
     /// A line that says what is going on, shown on a terminal only.
     pub(crate) fn spinner(&self) -> ProgressBar {
         self.progress(ProgressBar::new_spinner(), "{spinner:.cyan} {elapsed} {msg}")
@@ -124,6 +137,35 @@ impl Console {
         bar.set_style(style);
         bar.enable_steady_tick(Duration::from_millis(200));
         bar
+    }
+}
+
+/// How far many runs are: a bar on a terminal, a line now and then elsewhere.
+pub(crate) struct CampaignProgress<'a> {
+    console: &'a Console,
+    bar: ProgressBar,
+    seeds: u64,
+    begun: Instant,
+    /// How often a line has been due.
+    told: AtomicU64,
+}
+
+impl CampaignProgress<'_> {
+    /// So many seeds are done.
+    pub(crate) fn tell(&self, done: u64) {
+        self.bar.set_position(done);
+        let elapsed = self.begun.elapsed();
+        self.bar.set_message(format!("{:.0} seeds/s", done as f64 / elapsed.as_secs_f64()));
+        let due = elapsed.as_secs() / LINE_EVERY_SECONDS;
+        if self.bar.is_hidden() && self.told.fetch_max(due, Ordering::Relaxed) < due {
+            self.console.note(format!("{} of {} runs", grouped(done), grouped(self.seeds)));
+        }
+    }
+}
+
+impl Drop for CampaignProgress<'_> {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
     }
 }
 
@@ -267,6 +309,9 @@ fn quoted(word: &str) -> String {
         false => format!("'{}'", word.replace('\'', r"'\''")),
     }
 }
+
+/// How often progress is told where there is no terminal.
+const LINE_EVERY_SECONDS: u64 = 10;
 
 #[cfg(test)]
 mod tests {

@@ -187,6 +187,21 @@ variants! {
     UnreadSplitsLeftOut = "unread-splits-left-out",
     /// What comes again and is in the restored state is dropped and not acknowledged.
     RestoredNotAcknowledged = "restored-not-acknowledged",
+    /// A split that comes back after a failure is given only when a newer one has been, or when a
+    /// checkpoint begins.
+    ReturnedSplitsLast = "returned-splits-last",
+    /// A completion lets the coordinator forget what it has given behind the trigger as well.
+    GivenForgottenAtCompletion = "given-forgotten-at-completion",
+    /// A checkpoint that was given up for a newer one becomes complete all the same when its last
+    /// part comes, and counts as the newest.
+    SubsumedCompletes = "subsumed-completes",
+    /// A checkpoint is complete when its metadata is on its way: that of several can be.
+    CompletedBeforeStored = "completed-before-stored",
+    /// A completion commits the transactions of its own checkpoint: those of older ones are taken
+    /// for done.
+    OlderTransactionsDropped = "older-transactions-dropped",
+    /// A task's snapshot is taken when that of the next checkpoint is: it holds the state of that.
+    SnapshotAfterNext = "snapshot-after-next",
 }
 
 impl Variant {

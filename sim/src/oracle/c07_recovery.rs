@@ -1,6 +1,6 @@
-//! C7, recovery: an attempt begins at the greatest complete checkpoint with exactly the state that
-//! was snapshotted for it, and nothing of an older attempt has an effect outside once a newer one
-//! has begun at the same place.
+//! C7, recovery: checkpoints become complete in the order of their numbers, an attempt begins at
+//! the greatest complete one with exactly the state that was snapshotted for it, and nothing of an
+//! older attempt has an effect outside once a newer one has begun at the same place.
 //!
 //! The false alarms it avoids: a task that was declared dead may go on, taking records from its own
 //! attempt's channels; that has no effect. Until the newer attempt's task has started it may even
@@ -17,8 +17,8 @@ use super::{Facts, Finding, Oracle, Scope, Subject};
 /// The judge.
 pub(super) const ORACLE: Oracle = Oracle {
     name: "recovery",
-    property: "C7: attempts begin at the greatest complete checkpoint, byte for byte, and fence \
-               older ones",
+    property: "C7: checkpoints complete in order, attempts begin at the greatest, byte for byte, \
+               and fence older ones",
     judge,
     scope: Scope::Layout,
 };
@@ -50,11 +50,19 @@ fn judge(facts: &Facts<'_>) -> Vec<Finding> {
     };
     let mut findings = Vec::new();
     for traced in facts.control {
+        let before = recovery.completions.latest();
         recovery.completions.note(&traced.event);
         let problem = match traced.event {
             TraceEvent::LaidOut { dealt, .. } => {
                 recovery.laid = dealt.map(|(_, checkpoint, _)| checkpoint);
                 None
+            }
+            TraceEvent::Completed { checkpoint, .. } => {
+                let newer = before.filter(|before| before.checkpoint > checkpoint);
+                newer.map(|Completion { checkpoint: newer, .. }| {
+                    let text = format!("{checkpoint} is complete after {newer}, which subsumes it");
+                    (Subject::State, text)
+                })
             }
             TraceEvent::Deployed { attempt, restored } => recovery.deploy(attempt, restored),
             TraceEvent::Snapshot { task, attempt, checkpoint, digest } => {
@@ -219,6 +227,19 @@ mod tests {
         check(&ORACLE, &facts(&trace(&[deployed(1, Some(1))])), "at chk-1 and not at the start");
         let unchecked = Facts { mechanism: Mechanism::None, ..facts(&broken) };
         check(&ORACLE, &unchecked, "");
+    }
+
+    #[test]
+    fn no_checkpoint_is_complete_after_a_newer_one() {
+        let newer = [triggered(2), completed(1, 2)];
+        check(&ORACLE, &facts(&after_completion(&newer)), "");
+        let mut older = vec![deployed(1, None), triggered(1)];
+        older.extend([triggered(2), completed(1, 2), completed(1, 1)]);
+        let subsumed = "chk-1 is complete after chk-2, which subsumes it";
+        check(&ORACLE, &facts(&trace(&older)), subsumed);
+        older.push(deployed(2, Some(1)));
+        let findings = judge(&facts(&trace(&older)));
+        assert_eq!(findings[1].text, "attempt a2 begins at chk-1 and not at chk-2");
     }
 
     #[test]

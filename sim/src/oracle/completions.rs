@@ -95,7 +95,8 @@ impl Completions {
             }
             _ => None,
         };
-        self.latest = completion.or(self.latest);
+        let newest = self.latest.into_iter().chain(completion);
+        self.latest = newest.max_by_key(|completion| completion.checkpoint);
         completion
     }
 

@@ -28,6 +28,7 @@ mod delivery;
 mod durable_before_ack;
 mod judgement;
 mod seen;
+mod split_order;
 #[cfg(test)]
 mod testing;
 mod values;
@@ -75,6 +76,7 @@ pub const ORACLES: &[Oracle] = &[
     c03_in_flight::ORACLE,
     durable_before_ack::ORACLE,
     c07_recovery::ORACLE,
+    split_order::ORACLE,
     c13_progress::ORACLE,
     c13_two_phase::ORACLE,
     c13_write_ahead::ORACLE,

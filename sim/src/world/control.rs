@@ -1,12 +1,13 @@
 //! The coordinator in the world: its outputs, its death between any two of them, and its successor.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam::coordinator::{Coordinator, CoordinatorNote, CoordinatorOutput, Phase};
 use cofferdam::id::{AttemptId, TaskId};
-use cofferdam::message::{Assignment, ToTask};
-use cofferdam::storage::{CheckpointMetadata, StoreKey, StoreRequest};
+use cofferdam::message::{Assignment, TaskMessage, ToTask};
+use cofferdam::storage::{CheckpointMetadata, StoreKey, StoreRequest, StoreValue};
 use cofferdam::time::Instant;
 use cofferdam::trace::{Disturbance, TraceEvent, Window};
 use smallvec::{SmallVec, smallvec};
@@ -107,21 +108,26 @@ impl World {
     fn carry_out_control(&mut self, output: CoordinatorOutput) {
         match output {
             CoordinatorOutput::Send { task, attempt, message } => {
-                if self.loses_split(task, attempt, &message) {
-                    return;
-                }
-                self.send_to_task(task, attempt, message);
+                self.say(task, attempt, message);
             }
             CoordinatorOutput::Store(StoreRequest::Put { key, mut value }) => {
                 self.change_pools(&mut value);
                 let writer = Writer::Coordinator(self.control.life);
-                let bytes = value.encode().into();
+                let bytes: Arc<[u8]> = value.encode().into();
+                if let Some(reply) = self.interposer.stored_at_once(key, &bytes) {
+                    self.queue.schedule(self.now, Event::Written { writer, reply });
+                }
                 self.put(writer, Put { key, bytes, is_appended: false });
             }
             CoordinatorOutput::Store(StoreRequest::Discard(checkpoint)) => {
-                self.store.discard(checkpoint);
+                if !self.interposer.keeps(checkpoint) {
+                    self.store.discard(checkpoint);
+                }
             }
-            CoordinatorOutput::Deploy { attempt, restore, .. } => self.deploy(attempt, restore),
+            CoordinatorOutput::Deploy { attempt, restore, .. } => {
+                let restore = self.interposer.begins(restore);
+                self.deploy(attempt, restore);
+            }
             CoordinatorOutput::Search { source, known } => self.search(source, known),
             CoordinatorOutput::Cancel(attempt) => {
                 self.stop_tasks();
@@ -146,9 +152,10 @@ impl World {
     }
 
     fn note(&mut self, note: &CoordinatorNote) {
+        self.interposer.noted(note);
         match *note {
             CoordinatorNote::CheckpointTriggered(checkpoint) => {
-                self.interposer.triggered();
+                self.send_held(None);
                 self.record(TraceEvent::Triggered { checkpoint });
             }
             CoordinatorNote::CheckpointCompleted { checkpoint, .. } => {
@@ -169,10 +176,11 @@ impl World {
     /// checkpoint is over: its barrier says that they were. Notices may be lost, late or doubled
     /// (rule 58). What is said of splits is not lost and comes ahead of a later trigger, but may
     /// overtake an earlier one.
-    fn send_to_task(&mut self, task: TaskId, attempt: AttemptId, message: ToTask) {
+    pub(super) fn send_to_task(&mut self, task: TaskId, attempt: AttemptId, message: ToTask) {
         let subject = task.get();
         if let ToTask::Assign(Assignment { split, .. }) = message {
-            self.record(TraceEvent::Assigned { task, attempt, split });
+            let (source, _) = self.plan.job.graph().place_of(task);
+            self.record(TraceEvent::Assigned { task, attempt, source, split });
             self.last_moved = self.now;
         }
         let most = self.plan.options.message_delay_us;
@@ -300,6 +308,18 @@ impl World {
 }
 
 impl World {
+    /// The coordinator hears of a task. A variant may make a checkpoint complete by it.
+    pub(super) fn hear(&mut self, message: TaskMessage) {
+        let complete = self.interposer.heard(&message, &self.plan.job);
+        self.with_coordinator(|machine, now| machine.handle_message(now, message));
+        if let Some(metadata) = complete {
+            let CheckpointMetadata { checkpoint, attempt, .. } = metadata;
+            let bytes = StoreValue::Metadata(metadata).encode().into();
+            self.store.put(StoreKey::Metadata(checkpoint), bytes, false);
+            self.record(TraceEvent::Completed { checkpoint, attempt });
+        }
+    }
+
     pub(super) fn end_zombie(&mut self, task: TaskId, attempt: AttemptId) {
         let is_meant = |slot: &Slot| (slot.task, slot.attempt) == (task, attempt);
         if let Some(position) = self.zombies.iter().position(is_meant) {

@@ -408,9 +408,7 @@ impl World {
                 self.with_task(task, attempt, |task| task.handle_peer(message));
             }
             Event::Alarm(task, attempt) => self.with_task(task, attempt, Task::handle_alarm),
-            Event::Report(message) => self.with_coordinator(|machine, now| {
-                machine.handle_message(now, message);
-            }),
+            Event::Report(message) => self.hear(message),
             Event::Timer(life) => {
                 if life == self.control.life {
                     self.with_coordinator(|machine, now| machine.handle_time(now));

@@ -42,14 +42,34 @@ impl World {
         }
     }
 
+    /// The coordinator says something to a task, as far as a variant lets it.
+    pub(super) fn say(&mut self, task: TaskId, attempt: AttemptId, message: ToTask) {
+        let (source, _) = self.plan.job.graph().place_of(task);
+        if self.loses_split(task, attempt, &message) {
+            return;
+        }
+        if let ToTask::Assign(assignment) = &message
+            && self.interposer.holds(source, task, attempt, assignment)
+        {
+            return;
+        }
+        let is_of_splits = matches!(message, ToTask::Assign(_) | ToTask::NoMoreSplits);
+        self.send_to_task(task, attempt, message);
+        if is_of_splits {
+            self.send_held(Some(source));
+        }
+    }
+
+    /// Sends what a variant has held back of splits, of one source or of all.
+    pub(super) fn send_held(&mut self, source: Option<VertexId>) {
+        for (task, attempt, assignment) in self.interposer.held(source) {
+            self.send_to_task(task, attempt, ToTask::Assign(assignment));
+        }
+    }
+
     /// Whether a variant loses a split that a task is given. The coordinator hears that the task
     /// asks for another one.
-    pub(super) fn loses_split(
-        &mut self,
-        task: TaskId,
-        attempt: AttemptId,
-        message: &ToTask,
-    ) -> bool {
+    fn loses_split(&mut self, task: TaskId, attempt: AttemptId, message: &ToTask) -> bool {
         let ToTask::Assign(assignment) = message else { return false };
         let (source, _) = self.plan.job.graph().place_of(task);
         let loses = self.interposer.loses(source, task, attempt, assignment);

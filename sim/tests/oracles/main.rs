@@ -5,6 +5,7 @@
 
 mod case;
 mod jobs;
+mod several;
 mod splits;
 
 use cofferdam::coordinator::JobError;

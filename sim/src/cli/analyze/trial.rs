@@ -62,7 +62,8 @@ pub(super) fn try_all(
         let Mode { guarantee, mechanism, sink } = rows[*index].mode;
         let usual = run::Mode::of(guarantee, Parameters::of(*job));
         let claim = side.map(|_| *claim);
-        Row { source: job, mode: run::Mode { mechanism, sink, state, claim, faults, ..usual } }
+        let mode = run::Mode { mechanism, sink, state, claim, faults, ..usual };
+        Row { source: job, mode, until_refuted: side.is_some() }
     });
     let campaign_rows: Vec<Row<'_>> = campaign_rows.collect();
     let tallies = conduct(&campaign_rows, seeds, console)?;
@@ -101,16 +102,15 @@ fn stronger(claim: Claim) -> impl Iterator<Item = ((Subject, Level), Claim)> {
 
 fn conduct(rows: &[Row<'_>], seeds: u64, console: &Console) -> Result<Vec<Tally>, Failure> {
     let stop = signals::stop_flag()?;
-    let bar = console.bar(seeds * rows.len() as u64);
+    let progress = console.campaign(seeds * rows.len() as u64);
     let conduct = Conduct {
         threads: thread::available_parallelism().map_or(1, usize::from),
         stop: &stop,
         is_given_up: &|| stop.load(Ordering::Relaxed),
-        progress: &|runs| bar.set_position(runs),
+        progress: &|done| progress.tell(done),
     };
     let seeds = Seeds { first: 0, count: seeds, part: (0, 1) };
     let outcome = campaign::run(rows, seeds, &conduct)?;
-    bar.finish_and_clear();
     match outcome.stopped {
         true => Err(Failure::again(Exit::Interrupted, "interrupted before all seeds were run")),
         false => Ok(outcome.tallies),

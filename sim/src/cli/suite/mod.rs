@@ -7,7 +7,7 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::campaign::{self, Conduct, Outcome, Row, Seeds, Tally};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::mode::Mode;
-use crate::cli::output::{Console, command_line, grouped};
+use crate::cli::output::{Console, command_line};
 use crate::cli::simulated::{PARAMETERS_ARE_FIXED, SimulationArgs};
 use crate::cli::values::{find_job, interval, positive, positive_size, seed, word};
 use crate::cli::{replay, signals};
@@ -167,8 +167,12 @@ pub(crate) fn suite(args: &SuiteArgs, console: &Console) -> Result<Exit, Failure
             command: command_line(["analyze", "--matrix"].map(str::to_owned)),
         });
     }
-    let rows: Vec<Row<'_>> =
-        planned.iter().map(|row| Row { source: &row.job, mode: row.mode.clone() }).collect();
+    let rows = planned.iter().map(|Planned { job, mode, .. }| Row {
+        source: job,
+        mode: mode.clone(),
+        until_refuted: false,
+    });
+    let rows: Vec<Row<'_>> = rows.collect();
     let seeds = Seeds {
         first: args.first_seed,
         count: args.seeds,
@@ -237,7 +241,7 @@ fn is_selected(args: &SuiteArgs, mode: Mode) -> bool {
         )
 }
 
-/// Runs all rows, with a bar on a terminal and a line now and then elsewhere.
+/// Runs all rows.
 fn conduct(
     args: &SuiteArgs,
     rows: &[Row<'_>],
@@ -247,31 +251,18 @@ fn conduct(
 ) -> Result<Outcome, Failure> {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let threads = args.threads.unwrap_or(cores);
-    let all = seeds.count * rows.len() as u64;
     console.explain(format!(
         "{} rows of {} seeds from {} on {threads} threads",
         rows.len(),
         seeds.count,
         seeds.first
     ));
-    let bar = console.bar(all);
-    let begun = Instant::now();
-    let told = AtomicU64::new(0);
-    let progress = |runs: u64| {
-        bar.set_position(runs);
-        let elapsed = begun.elapsed();
-        bar.set_message(format!("{:.0} seeds/s", runs as f64 / elapsed.as_secs_f64()));
-        let due = elapsed.as_secs() / LINE_EVERY_SECONDS;
-        if bar.is_hidden() && told.fetch_max(due, Ordering::Relaxed) < due {
-            console.note(format!("{} of {} runs", grouped(runs), grouped(all)));
-        }
-    };
+    let progress = console.campaign(seeds.count * rows.len() as u64);
     let is_given_up = || brake.is_given_up();
+    let progress = |done| progress.tell(done);
     let conduct =
         Conduct { threads, stop: &brake.stop, is_given_up: &is_given_up, progress: &progress };
-    let outcome = campaign::run(rows, seeds, &conduct)?;
-    bar.finish_and_clear();
-    Ok(outcome)
+    Ok(campaign::run(rows, seeds, &conduct)?)
 }
 
 /// One seed of each row once more, in another process: its trace must be the same (ORACLES C15).
@@ -340,8 +331,6 @@ const SEEDS_DEFAULT: u64 = 400;
 const GRACE: Duration = Duration::from_secs(2);
 /// How often to look at another process.
 const GLANCE: Duration = Duration::from_millis(1);
-/// How often progress is told where there is no terminal.
-const LINE_EVERY_SECONDS: u64 = 10;
 
 #[cfg(test)]
 mod tests {
