@@ -45,6 +45,8 @@ pub struct External {
 struct SinkModel {
     contract: SinkContract,
     openers: BTreeMap<SubtaskIndex, AttemptId>,
+    /// Rows that became visible in earlier layouts of the job, the oldest first.
+    earlier: Vec<Written>,
     /// Rows that are visible, by subtask in the order of writing; those behind `flushed` are not
     /// durable yet.
     visible: BTreeMap<SubtaskIndex, Written>,
@@ -121,6 +123,7 @@ impl External {
             SinkModel {
                 contract: sink.contract(),
                 openers: BTreeMap::new(),
+                earlier: Vec::new(),
                 visible: BTreeMap::new(),
                 transactions: BTreeMap::new(),
                 timeout: sink.timeout().or(timeout),
@@ -129,6 +132,14 @@ impl External {
                 held: BTreeSet::new(),
             },
         );
+    }
+
+    /// From now on other subtasks write: what they write comes behind all that is there, be it
+    /// under the same key.
+    pub fn lay_out(&mut self) {
+        for sink in self.sinks.values_mut() {
+            sink.earlier.extend(std::mem::take(&mut sink.visible).into_values());
+        }
     }
 
     /// A new attempt opens a sink subtask.
@@ -377,7 +388,8 @@ impl External {
 
     /// What a reader of committed data sees in a sink, in no order that means anything.
     pub fn visible(&self, vertex: VertexId) -> impl Iterator<Item = &Row> {
-        self.sinks[&vertex].visible.values().flat_map(|written| written.rows.iter())
+        let SinkModel { earlier, visible, .. } = &self.sinks[&vertex];
+        earlier.iter().chain(visible.values()).flat_map(|written| written.rows.iter())
     }
 
     /// How often a reader of a table saw a row again that had been replaced: until the replay has

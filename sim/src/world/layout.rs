@@ -35,6 +35,7 @@ impl World {
         }
         self.queue.retain(|event| matches!(event, Event::Truncation(_)));
         self.control.machine = None;
+        self.external.lay_out();
         self.armed = vec![true; next.faults.len()];
         self.window_counts = vec![0; next.faults.len()];
         self.calls = vec![0; next.job.graph().task_count()];
