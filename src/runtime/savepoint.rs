@@ -4,6 +4,7 @@
 //! ```text
 //! part-<task>     a task's part
 //! savepoint       present: the savepoint is whole
+//! note            what the program that took it wants to know of it later, if anything
 //! ```
 //! A savepoint belongs to its user: no run relies on one, changes one or removes one (rule 51).
 
@@ -11,6 +12,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::durable;
@@ -182,6 +184,25 @@ impl Savepoint {
         Ok(Self { metadata, states })
     }
 
+    /// Leaves a note of one's own beside the savepoint in `folder`.
+    ///
+    /// # Errors
+    /// If it can not be written.
+    pub fn leave_note(folder: &Path, note: &impl Serialize) -> Result<(), SavepointError> {
+        let file = folder.join(NOTE);
+        let bytes = codec::seal(Kind::SavepointNote, note);
+        durable::replace(&file, &bytes).map_err(|error| failed(&file, &error.into()))
+    }
+
+    /// The note beside the savepoint in `folder`, if one was left.
+    ///
+    /// # Errors
+    /// If it is not what was written.
+    pub fn note<T: DeserializeOwned>(folder: &Path) -> Result<Option<T>, SavepointError> {
+        let file = folder.join(NOTE);
+        file.is_file().then(|| read(&file, Kind::SavepointNote)).transpose()
+    }
+
     /// Writes it into `folder`, which is made; durably, and whole or not at all.
     ///
     /// # Errors
@@ -270,6 +291,7 @@ fn failed(file: &Path, error: &io::Error) -> SavepointError {
 }
 
 const INDEX: &str = "savepoint";
+const NOTE: &str = "note";
 /// As in the store of files.
 const METADATA: &str = "metadata";
 const PART: &str = "part-";

@@ -77,6 +77,8 @@ pub enum Kind {
     Savepoint,
     /// A task's part of a savepoint.
     SavepointPart,
+    /// What a program keeps beside a savepoint.
+    SavepointNote,
 }
 
 /// Why bytes are not the value that was asked for.
@@ -247,7 +249,7 @@ impl Kind {
     /// What is made to be read by later builds, and by other programs, says itself what it holds.
     const fn format(self) -> Format {
         match self {
-            Self::Savepoint | Self::SavepointPart => Format::Portable,
+            Self::Savepoint | Self::SavepointPart | Self::SavepointNote => Format::Portable,
             Self::State | Self::Metadata | Self::Reservation | Self::Attempt | Self::Changes => {
                 Format::Binary
             }
@@ -270,6 +272,7 @@ impl Kind {
             Self::Changes => 5,
             Self::Savepoint => 6,
             Self::SavepointPart => 7,
+            Self::SavepointNote => 8,
         }
     }
 }

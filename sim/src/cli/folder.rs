@@ -160,7 +160,7 @@ impl Folders<'_> {
                 refuse_old_state(described.state.as_ref().map(|(_, file)| file))?;
             }
             (Resume::From(path), _) if Savepoint::is_at(path) => {
-                let before = read(&path.join(NAME))?;
+                let before = Savepoint::note(path).map_err(Failure::input)?;
                 refuse_shown(path, before.as_ref(), described, self.output)?;
                 if let Some(before) = before.filter(|before| before.is_same_job(described)) {
                     Completed::forget(self.checkpoints)?;
@@ -255,7 +255,8 @@ pub(crate) fn leave_in_savepoint(
     let contents = described.input.iter().map(|path| Fingerprint::of(path));
     let contents = contents.collect::<Result<_, _>>().map_err(Failure::input)?;
     let description = described.clone();
-    Left { description, contents, shown: extents(output) }.write(savepoint)
+    let left = Left { description, contents, shown: extents(output) };
+    Savepoint::leave_note(savepoint, &left).map_err(Failure::input)
 }
 
 /// Checks that a sink which shows rows once has shown none behind a savepoint: a run that began

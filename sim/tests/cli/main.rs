@@ -8,6 +8,7 @@ mod analyze;
 mod jobs;
 mod replay;
 mod run;
+mod savepoint;
 mod suite;
 mod support;
 mod terminal;

@@ -1,0 +1,222 @@
+//! `run` with savepoints, `savepoint` and `state`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use crate::support::*;
+
+const LINES: usize = 300;
+
+fn text(folder: &Folder) -> (String, BTreeMap<String, u64>) {
+    let lines: Vec<String> =
+        (0..LINES).map(|number| format!("all w{} w{}", number % 7, number % 40)).collect();
+    let mut counts = BTreeMap::new();
+    for word in lines.iter().flat_map(|line| line.split_whitespace()) {
+        *counts.entry(word.to_owned()).or_insert(0) += 1;
+    }
+    (folder.file("in.txt", lines.join("\n")), counts)
+}
+
+/// Counts words into `out`, with checkpoints in `out-chk`.
+fn count(folder: &Folder, input: &str, out: &str, more: &[&str]) -> Done {
+    let (output, checkpoints) = (folder.path(out), folder.path(&format!("{out}-chk")));
+    let args = ["run", "wordcount", "--input", input, "--output", &output];
+    cofferdam(&[&args[..], &["--checkpoints", &checkpoints], more].concat())
+}
+
+fn changes(folder: &Folder, outputs: &[&str]) -> Vec<(String, u64)> {
+    let mut rows = Vec::new();
+    for output in outputs {
+        for entry in fs::read_dir(folder.path(output)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.file_name().unwrap().to_str().unwrap().starts_with("part-") {
+                for line in fs::read_to_string(path).unwrap().lines() {
+                    let row: Value = serde_json::from_str(line).unwrap();
+                    let key = row["key"].as_str().unwrap().to_owned();
+                    rows.push((key, row["value"].as_u64().unwrap()));
+                }
+            }
+        }
+    }
+    rows.sort();
+    rows
+}
+
+fn every_change(counts: &BTreeMap<String, u64>) -> Vec<(String, u64)> {
+    let of_word = |(word, count): (&String, &u64)| {
+        let word = word.clone();
+        (1..=*count).map(move |so_far| (word.clone(), so_far))
+    };
+    counts.iter().flat_map(of_word).collect()
+}
+
+#[test]
+fn a_run_stops_with_a_savepoint_and_another_one_goes_on_with_other_parallelism_and_backend() {
+    let folder = Folder::new("savepoint-go-on");
+    let (input, counts) = text(&folder);
+    let savepoint = folder.path("sp");
+    let stop = ["--stop-after", "100", "--savepoint", &savepoint, "--parallelism", "3"];
+    let done = count(&folder, &input, "a", &[&stop[..], &["--backend", "memory"]].concat());
+    assert!(done.exits(0).err.contains("the savepoint is in"));
+    assert_eq!(changes(&folder, &["a"]).len(), 300);
+    count(&folder, &input, "b", &["--parallelism", "2", "--resume", &savepoint]).exits(0);
+    assert_eq!(changes(&folder, &["a", "b"]), every_change(&counts));
+}
+
+#[test]
+fn a_run_goes_on_into_the_same_output_from_its_savepoint_and_not_twice() {
+    let folder = Folder::new("savepoint-same-output");
+    let (input, counts) = text(&folder);
+    let savepoint = folder.path("sp");
+    let output = folder.path("a");
+    let stop = ["--stop-after", "100", "--savepoint", &savepoint];
+    count(&folder, &input, "a", &stop).exits(0);
+    let go_on = |checkpoints: &str| {
+        let checkpoints = folder.path(checkpoints);
+        cofferdam(&[
+            "run",
+            "wordcount",
+            "--input",
+            &input,
+            "--output",
+            &output,
+            "--checkpoints",
+            &checkpoints,
+            "--resume",
+            &savepoint,
+            "--parallelism",
+            "3",
+        ])
+    };
+    go_on("other").exits(0);
+    assert_eq!(changes(&folder, &["a"]), every_change(&counts));
+    let again = go_on("third").exits(2);
+    assert!(again.err.contains("committed after this savepoint"), "{}", again.err);
+    assert_eq!(changes(&folder, &["a"]), every_change(&counts));
+}
+
+#[test]
+fn the_parallelism_of_a_run_that_was_stopped_may_change() {
+    let folder = Folder::new("savepoint-elastic");
+    let (input, counts) = text(&folder);
+    let stop = ["--stop-after", "100", "--savepoint", &folder.path("sp")];
+    count(&folder, &input, "a", &[&stop[..], &["--parallelism", "4"]].concat()).exits(0);
+    count(&folder, &input, "a", &["--parallelism", "3"]).exits(0);
+    assert_eq!(changes(&folder, &["a"]), every_change(&counts));
+    count(&folder, &input, "a", &["--parallelism", "1"]).exits(0);
+    assert_eq!(changes(&folder, &["a"]), every_change(&counts));
+    let refused = count(&folder, &input, "a", &["--sink", "plain"]).exits(2);
+    assert!(refused.err.contains("--sink two-phase, not with --sink plain"), "{}", refused.err);
+}
+
+#[test]
+fn every_damaged_file_of_a_savepoint_is_named_and_left_as_it_is() {
+    let folder = Folder::new("savepoint-damaged");
+    let (input, _) = text(&folder);
+    let savepoint = folder.path("sp");
+    count(&folder, &input, "a", &["--stop-after", "100", "--savepoint", &savepoint]).exits(0);
+    let files: Vec<PathBuf> =
+        fs::read_dir(&savepoint).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(files.len(), 4 + 2);
+    for file in files {
+        let good = fs::read(&file).unwrap();
+        let flipped = |at: usize| {
+            let mut bytes = good.clone();
+            bytes[at] ^= 0x40;
+            bytes
+        };
+        let cut = good[..good.len() - 1].to_vec();
+        for bad in [flipped(0), flipped(good.len() / 2), flipped(good.len() - 1), cut, vec![]] {
+            fs::write(&file, &bad).unwrap();
+            let done = count(&folder, &input, "b", &["--resume", &savepoint]).exits(2);
+            let name = file.file_name().unwrap().to_str().unwrap();
+            assert!(done.err.contains(&format!("sp/{name}: ")), "{}", done.err);
+            assert_eq!(fs::read(&file).unwrap(), bad);
+        }
+        fs::write(&file, good).unwrap();
+    }
+}
+
+#[test]
+fn state_show_prints_every_key_with_its_value_and_all_else_by_its_kind() {
+    let folder = Folder::new("state-show");
+    let (input, _) = text(&folder);
+    let savepoint = folder.path("sp");
+    count(&folder, &input, "a", &["--stop-after", "70", "--savepoint", &savepoint]).exits(0);
+    let done = cofferdam(&["state", "show", &savepoint, "--format", "json"]).exits(0);
+    let rows = done.rows();
+    let keyed: BTreeMap<&str, u64> = rows
+        .iter()
+        .filter_map(|row| Some((row.get("key")?.as_str()?, row.get("value")?.as_u64()?)))
+        .collect();
+    assert_eq!(keyed.values().sum::<u64>(), 3 * 70);
+    assert_eq!(keyed["all"], 70);
+    let splits = rows.iter().filter(|row| row.get("kind").is_some_and(|kind| kind == "split"));
+    assert_eq!(splits.map(|row| row["records"].as_u64().unwrap()).sum::<u64>(), 70);
+    let others = rows.iter().filter(|row| row.get("kind").is_some());
+    assert!(others.clone().all(|row| row.get("key").is_none() && row.get("value").is_none()));
+
+    // A checkpoint of the run shows the same keys.
+    let list = cofferdam(&["savepoint", "list", &folder.path("a-chk"), "--format", "json"]);
+    let rows = list.exits(0).rows();
+    let checkpoint = rows[0]["path"].as_str().unwrap();
+    let done = cofferdam(&["state", "show", checkpoint, "--format", "json"]).exits(0);
+    let shown = done.rows();
+    let of_checkpoint = shown.iter().filter(|row| row.get("key").is_some());
+    assert_eq!(of_checkpoint.count(), keyed.len());
+}
+
+#[test]
+fn an_edited_savepoint_is_a_new_one_and_a_run_goes_on_with_its_values() {
+    let folder = Folder::new("savepoint-edit");
+    let (input, counts) = text(&folder);
+    let [savepoint, edited] = ["sp", "edited"].map(|name| folder.path(name));
+    count(&folder, &input, "a", &["--stop-after", "100", "--savepoint", &savepoint]).exits(0);
+    let edit = |key: &str, more: &[&str]| {
+        let args = ["savepoint", "edit", &savepoint, &edited, "--operator", "fold", "--key", key];
+        cofferdam(&[&args[..], more].concat())
+    };
+    let done = edit("\"nobody\"", &["--set", "1"]).exits(2);
+    assert!(done.err.contains("the operator 'fold' has no key \"nobody\""), "{}", done.err);
+    edit("\"all\"", &["--set", "1000"]).exits(0);
+    count(&folder, &input, "b", &["--resume", &edited]).exits(0);
+    let rows = changes(&folder, &["b"]);
+    let last = rows.iter().filter(|(word, _)| word == "all").map(|(_, count)| *count).max();
+    assert_eq!(last, Some(1000 + counts["all"] - 100));
+    edit("\"all\"", &["--remove"]).exits(2);
+    fs::remove_dir_all(&edited).unwrap();
+    edit("\"all\"", &["--remove"]).exits(0);
+    let shown = cofferdam(&["state", "show", &edited, "--format", "json"]).exits(0);
+    assert!(!shown.out.contains("\"key\":\"all\""));
+}
+
+#[test]
+fn what_a_savepoint_can_not_be_taken_of_or_restored_into_is_said() {
+    let folder = Folder::new("savepoint-refused");
+    let (input, _) = text(&folder);
+    let savepoint = folder.path("sp");
+    let stop = ["--stop-after", "100", "--savepoint", &savepoint];
+    for (mode, text) in [
+        (["--guarantee", "at-most-once"], "the mechanism none has no state to put into"),
+        (["--mechanism", "transactional"], "the mechanism transactional has no state to put into"),
+    ] {
+        let done = count(&folder, &input, mode[1], &[&stop[..], &mode].concat()).exits(2);
+        assert!(done.err.contains(text), "{}", done.err);
+    }
+    count(&folder, &input, "a", &stop).exits(0);
+    let taken = count(&folder, &input, "b", &stop).exits(2);
+    assert!(taken.err.contains("something is there already"), "{}", taken.err);
+    let ads = "{\"campaign\":\"c\",\"price_micros\":5,\"event_id\":1}\n";
+    let ads = folder.file("ads.ndjson", ads);
+    let output = folder.path("ads");
+    let other = ["run", "ad-billing", "--input", &ads, "--output", &output, "--resume", &savepoint];
+    let done = cofferdam(&other).exits(2);
+    assert!(done.err.contains("the job 'wordcount', not to 'ad-billing'"), "{}", done.err);
+    cofferdam(&[&other[..], &["--allow-non-restored"]].concat()).exits(0);
+    let wide = ["--resume", &savepoint, "--parallelism", "200"];
+    let done = count(&folder, &input, "wide", &wide).exits(2);
+    assert!(done.err.contains("128 at the most, and 'lines -> split' has 200"), "{}", done.err);
+}
