@@ -283,6 +283,13 @@ impl Folders<'_> {
                 self.checkpoints.display()
             )));
         }
+        if completed.as_ref().is_some_and(|completed| completed.start > mark.history.start) {
+            return Err(Failure::input(format!(
+                "{}: the output is older than the checkpoints that rest on it: put it back as it \
+                 was, or give other folders for --output and --checkpoints",
+                path.display()
+            )));
+        }
         if mode.mechanism.takes_checkpoints() && self.may_repeat(mode)? {
             return Ok(());
         }
@@ -301,10 +308,10 @@ impl Folders<'_> {
         }
     }
 
-    /// Whether rows that were written may be written again. That is no loss to a table. With a plain
-    /// sink it is what happens before the first checkpoint is complete, and only then. Committed
-    /// rows are there only if a checkpoint is; and without checkpoints a reserved position comes
-    /// before all.
+    /// Whether rows that were written may be written again. That is no loss to a table. With a
+    /// plain sink it is what happens before the first checkpoint is complete, and only then.
+    /// Committed rows are there only if a checkpoint is; and without checkpoints a reserved
+    /// position comes before all.
     fn may_repeat(&self, mode: Mode) -> Result<bool, Failure> {
         Ok(match mode.sink {
             SinkContract::TwoPhase | SinkContract::WriteAhead => false,
@@ -511,13 +518,15 @@ fn read(path: &Path) -> Result<Option<Left>, Failure> {
         .map_err(|error| Failure::input(format!("{}: it is damaged: {error}", path.display())))
 }
 
-/// Writes a file as a whole or not at all.
+/// Writes a file as a whole or not at all, durably.
 pub(crate) fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     let temporary = temporary(path);
     let mut file = File::create(&temporary)?;
     file.write_all(text)?;
     file.sync_all()?;
-    fs::rename(&temporary, path)
+    fs::rename(&temporary, path)?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 /// Where a file is written before it takes its name.

@@ -154,7 +154,8 @@ pub(crate) fn run(args: &RunArgs, console: &Console) -> Result<Exit, Failure> {
     let report = report?;
     if let Some(folder) = &start.folder {
         let last = Completed::read(folder)?.unwrap_or_default().checkpoint;
-        let left = completed(last, mode.sink, &args.output, true).leave(folder);
+        let at = (last, start.history.start);
+        let left = completed(at, mode.sink, &args.output, true).leave(folder);
         left.map_err(|error| Failure::input(format!("{}: {error}", folder.display())))?;
     }
     if let Some(savepoint) = &args.savepoint.savepoint {
@@ -192,7 +193,8 @@ impl Leaves {
         let mark = Mark { history: self.history.clone(), checkpoint: Some(checkpoint) };
         mark.leave_lightly(&self.output)?;
         let Some(folder) = &self.folder else { return Ok(()) };
-        completed(checkpoint, self.sink, &self.output, false).leave(folder)
+        let at = (checkpoint, self.history.start);
+        completed(at, self.sink, &self.output, false).leave(folder)
     }
 }
 

@@ -18,6 +18,8 @@ use crate::jobs::Output;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Completed {
     pub(crate) checkpoint: CheckpointId,
+    /// In which start of the run it was completed.
+    pub(crate) start: u64,
     /// The tables that have to be there, or the files: none of a sink that shows its rows only
     /// after the completion until the run is at its end, since there may be many, and the sink
     /// itself misses those that are gone.
@@ -74,13 +76,13 @@ impl Completed {
 
 /// What a run of this kind leaves when `checkpoint` is complete, or when it is at its end.
 pub(crate) fn completed(
-    checkpoint: CheckpointId,
+    (checkpoint, start): (CheckpointId, u64),
     sink: SinkContract,
     output: &Output,
     is_end: bool,
 ) -> Completed {
     let are_many = matches!(output, Output::Folder(_)) && sink.awaits_completion() && !is_end;
-    Completed { checkpoint, rows: if are_many { Vec::new() } else { rows(output) } }
+    Completed { checkpoint, start, rows: if are_many { Vec::new() } else { rows(output) } }
 }
 
 /// Checks that a sink which shows rows once, when their checkpoint is complete, has shown none

@@ -16,8 +16,8 @@ use crate::operator::sink::{Sink, SinkError, SinkPlace};
 /// each flush. The lines stand in the order of their keys.
 ///
 /// Keys that an attempt does not touch stay as earlier ones left them: the file is read at the
-/// start. Beside it `.<its name>.flushed` says by length and checksum what it may hold: what it held
-/// before the last flush, or after it. One that holds anything else is refused.
+/// start. Beside it `.<its name>.flushed` says by length and checksum what it may hold: what it
+/// held before the last flush, or after it. One that holds anything else is refused.
 pub struct TableFileSink<T> {
     folder: PathBuf,
     format: TableFormat<T>,

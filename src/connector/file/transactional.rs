@@ -4,8 +4,9 @@
 //!                                          --commit: rename, sync folder--> part-S-A-N.ndjson
 //! ```
 //! S is the subtask, A the attempt, N the how-manieth transaction of the two. Attempt numbers grow
-//! over restarts of the process, so that no name comes twice. BYTES and SUM are length and checksum,
-//! without which the file is not committed. They are in its name since that costs no sync.
+//! over restarts of the process, so that no name comes twice. BYTES and SUM are length and
+//! checksum, without which the file is not committed. They are in its name since that costs no
+//! sync.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
