@@ -231,8 +231,9 @@ impl Folders<'_> {
             let history = before.as_ref().and_then(|before| before.history.as_ref());
             let mark = Mark::read(self.output)?.filter(|_| history.is_some());
             let is_newest = mark.is_some_and(|Mark { history: of, checkpoint }| {
+                // A crash may have come before the newest one was noted, and so before its rows.
                 history.is_some_and(|history| history.run == of.run)
-                    && checkpoint == checkpoint_of(path)
+                    && checkpoint <= checkpoint_of(path)
             });
             refuse_rewind(path, described.mode.sink, self.output, is_newest)?;
         }

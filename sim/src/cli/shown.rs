@@ -87,7 +87,7 @@ pub(crate) fn completed(
 
 /// Checks that a sink which shows rows once, when their checkpoint is complete, has shown none
 /// after the checkpoint at `path`: a run that began there would write them again. `is_newest` says
-/// whether the output has come as far as that checkpoint and no further.
+/// whether the output has come no further than that checkpoint.
 pub(crate) fn refuse_rewind(
     path: &Path,
     sink: SinkContract,
