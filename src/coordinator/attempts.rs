@@ -4,7 +4,7 @@ use super::enumerator::Enumerator;
 use super::phase::Reports;
 use super::{
     Coordinator, CoordinatorNote, CoordinatorOutput, FailureCause, Phase, RecoveryDecision,
-    RecoveryFacts, STORE_RETRY_DELAY, decide_recovery,
+    RecoveryFacts, decide_recovery,
 };
 use crate::id::TaskId;
 use crate::storage::{CheckpointMetadata, StoreKey, StoreOutcome, StoreValue};
@@ -34,8 +34,10 @@ impl Coordinator {
                 self.emit(CoordinatorOutput::Deploy { attempt: self.attempt, restore, halts });
             }
             StoreOutcome::Failed(text) | StoreOutcome::Unknown(text) => {
-                self.phase = Phase::AwaitingRestart { at: now + STORE_RETRY_DELAY };
-                self.note(CoordinatorNote::AttemptNotStored { attempt: self.attempt, text });
+                // A disk that is full may stay so: this counts as a failure of the attempt.
+                let attempt = self.attempt;
+                self.note(CoordinatorNote::AttemptNotStored { attempt, text: text.clone() });
+                self.recover(now, &FailureCause::AttemptNotStored { attempt, text });
             }
         }
     }

@@ -131,7 +131,7 @@ pub enum CoordinatorNote {
         /// Why.
         reason: AbortReason,
     },
-    /// The number of an attempt could not be written; the next number is tried after a pause.
+    /// The number of an attempt could not be written, which counts as its failure.
     AttemptNotStored {
         /// The attempt, which never begins.
         attempt: AttemptId,

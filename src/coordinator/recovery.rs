@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::coordinator::restarts::RestartVerdict;
-use crate::id::{CheckpointId, TaskId};
+use crate::id::{AttemptId, CheckpointId, TaskId};
 use crate::message::{AbortReason, TaskError};
 
 /// Why an attempt ended before its work was done.
@@ -33,6 +33,14 @@ pub enum FailureCause {
     MetadataUnknown {
         /// The checkpoint.
         checkpoint: CheckpointId,
+        /// What the store said.
+        text: String,
+    },
+    /// It never began, since its number is not known to be durable.
+    #[error("the number of attempt {attempt} could not be stored: {text}")]
+    AttemptNotStored {
+        /// The attempt.
+        attempt: AttemptId,
         /// What the store said.
         text: String,
     },
@@ -133,7 +141,9 @@ pub fn decide_recovery(facts: RecoveryFacts<'_>) -> RecoveryDecision {
             TaskError::OutputLost(text) => Some(JobError::OutputLost(text.clone())),
             TaskError::Crashed(_) | TaskError::External(_) => None,
         },
-        FailureCause::CheckpointFailures { .. } | FailureCause::MetadataUnknown { .. } => None,
+        FailureCause::CheckpointFailures { .. }
+        | FailureCause::MetadataUnknown { .. }
+        | FailureCause::AttemptNotStored { .. } => None,
     };
     if let Some(error) = error {
         return RecoveryDecision::Fail(error);

@@ -746,6 +746,20 @@ fn an_attempt_whose_number_may_not_be_durable_is_skipped() {
 }
 
 #[test]
+fn rule_119_an_attempt_whose_number_can_not_be_stored_counts_as_one_that_failed() {
+    let mut bench = Bench::new(config(), Recovered::default());
+    for attempt in 1..=2 {
+        bench.stored(StoreKey::Attempt, failed());
+        assert_eq!(bench.outputs(), [format!("put attempt a{attempt}")]);
+        bench.at(attempt * DELAY);
+    }
+    bench.stored(StoreKey::Attempt, failed());
+    let cause = "the number of attempt a3 could not be stored: disk full";
+    let error = format!("failed: failed after 2 restarts without progress: {cause}");
+    assert_eq!(bench.outputs(), ["put attempt a3".to_owned(), error]);
+}
+
+#[test]
 fn a_failure_while_tasks_restore_or_commit_for_the_last_time_is_handled_as_any_other() {
     let mut bench = Bench::new(config(), Recovered::default());
     bench.stored(StoreKey::Attempt, stored(StoreKey::Attempt));

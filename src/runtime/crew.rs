@@ -1,5 +1,6 @@
 //! The threads of a run: started together, ended together.
 
+use std::io;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
@@ -21,36 +22,43 @@ pub(super) struct Crew {
 
 impl Crew {
     /// Starts `count` workers, each in an office of its own, whose channels hold `elements_max`.
+    ///
+    /// # Errors
+    /// If the system has no room for so many threads.
     pub(super) fn start(
         count: usize,
         elements_max: usize,
         office: impl Fn(usize, Roster) -> Office,
-    ) -> Self {
+    ) -> io::Result<Self> {
         let roster: Roster = Arc::new(OnceLock::new());
         let mut crew = Self { workers: Vec::new(), threads: Vec::new(), writer: None };
         for index in 0..count {
             let (mail, received) = mpsc::channel();
             let exchange = Exchange::new(count, elements_max);
             let worker = Worker::new(office(index, roster.clone()), received, exchange);
-            let handle = spawn(format!("worker-{index}"), move || worker.run());
+            let handle = spawn(format!("worker-{index}"), move || worker.run())?;
             crew.workers.push(WorkerAddress { mail, thread: handle.thread().clone() });
             crew.threads.push(handle);
         }
         let is_first = roster.set(crew.workers.clone()).is_ok();
         assert!(is_first, "it is set here only");
-        crew
+        Ok(crew)
     }
 
     /// Starts the writer, which ends when all senders of `orders` are gone.
+    ///
+    /// # Errors
+    /// As [`Crew::start`].
     pub(super) fn start_writer(
         &mut self,
         orders: Receiver<WriteOrder>,
         store: Arc<dyn CheckpointStore>,
         coordinator: Sender<ToCoordinator>,
-    ) {
+    ) -> io::Result<()> {
         let workers = self.workers.clone();
         let write = move || writer::run(&orders, &store, &coordinator, &workers);
-        self.writer = Some(spawn("writer".to_owned(), write));
+        self.writer = Some(spawn("writer".to_owned(), write)?);
+        Ok(())
     }
 }
 
@@ -67,6 +75,6 @@ impl Drop for Crew {
     }
 }
 
-fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
-    thread::Builder::new().name(name).spawn(body).expect("the system can start a few threads")
+fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    thread::Builder::new().name(name).spawn(body)
 }

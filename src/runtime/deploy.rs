@@ -67,11 +67,16 @@ pub(super) fn reserved(job: &Job, store: &dyn CheckpointStore) -> Result<Vec<Tas
         store_first_positions(job, store, &states)?;
         return Ok(states.into_iter().map(TaskStart::Fresh).collect());
     }
+    if let Some((gone, task)) = wanted.iter().find(|(key, _)| !listed.contains(key)) {
+        let why = "it is missing, or was never there since the run had another parallelism";
+        return Err((*task, damaged(store, *gone, why)));
+    }
     let stored = listed.iter().filter(|key| matches!(key, StoreKey::Reservation { .. }));
-    if !stored.eq(wanted.iter().map(|(key, _)| key)) {
+    let known: Vec<StoreKey> = wanted.iter().map(|(key, _)| *key).collect();
+    if let Some(other) = stored.copied().find(|key| !known.contains(key)) {
         let text = format!(
             "{} was stored by a run with other sources or another parallelism",
-            store.place_of(*first)
+            store.place_of(other)
         );
         return Err((TaskId::new(0), TaskError::Restore(text)));
     }
@@ -143,6 +148,11 @@ pub(super) fn progressed(
 fn progress_key(graph: &PhysicalGraph, task: TaskId) -> StoreKey {
     let (vertex, subtask) = graph.place_of(task);
     StoreKey::Progress { vertex, subtask }
+}
+
+/// How many workers may have something to do: the greatest parallelism.
+pub(super) fn workers_max(graph: &PhysicalGraph) -> usize {
+    graph.tasks().map(|task| graph.place_of(task).1.index() + 1).max().unwrap_or(1)
 }
 
 /// The worker of every task: subtask i of every vertex is hosted by worker i modulo their number,

@@ -29,8 +29,7 @@ pub struct FileStore {
 }
 
 impl FileStore {
-    /// Opens the store in `folder`, which is made if it is not there. Parts of checkpoints that
-    /// never became complete are removed.
+    /// Opens the store in `folder`, which is made if it is not there.
     ///
     /// # Errors
     /// If the folder can not be used, or another process uses it.
@@ -42,17 +41,11 @@ impl FileStore {
         Ok(store)
     }
 
-    /// Removes incomplete checkpoints and syncs the others.
+    /// Syncs what is there.
     fn settle(&self) -> io::Result<()> {
         for (name, path) in durable::names_in(&self.folder)? {
-            if name.starts_with(durable::TEMPORARY_PREFIX) {
-                durable::remove(&path)?;
-            } else if checkpoint_of(&name).is_some() {
-                if path.join(METADATA).is_file() {
-                    durable::sync_folder(&path)?;
-                } else {
-                    fs::remove_dir_all(&path)?;
-                }
+            if checkpoint_of(&name).is_some() && path.join(METADATA).is_file() {
+                durable::sync_folder(&path)?;
             }
         }
         durable::sync_folder(&self.folder)
@@ -129,7 +122,21 @@ impl CheckpointStore for FileStore {
             return Ok(());
         }
         self.remove(StoreKey::Metadata(checkpoint))?;
-        fs::remove_dir_all(&folder).map_err(|error| failed(&folder, &error))
+        remove_parts(&folder).map_err(|error| failed(&folder, &error))
+    }
+
+    fn sweep(&self) -> Result<(), StoreError> {
+        let sweep = || {
+            for (name, path) in durable::names_in(&self.folder)? {
+                if name.starts_with(durable::TEMPORARY_PREFIX) {
+                    durable::remove(&path)?;
+                } else if checkpoint_of(&name).is_some() && !path.join(METADATA).is_file() {
+                    remove_parts(&path)?;
+                }
+            }
+            durable::sync_folder(&self.folder)
+        };
+        sweep().map_err(|error| failed(&self.folder, &error))
     }
 
     fn place_of(&self, key: StoreKey) -> String {
@@ -158,7 +165,35 @@ fn prepare(folder: &Path) -> Result<File, StoreError> {
 }
 
 fn checkpoint_of(name: &str) -> Option<CheckpointId> {
-    name.strip_prefix("chk-")?.parse().ok().map(CheckpointId::new)
+    let checkpoint = name.strip_prefix("chk-")?.parse().ok().map(CheckpointId::new)?;
+    // Numbers can be written in other ways, which are not ours.
+    (checkpoint.to_string() == name).then_some(checkpoint)
+}
+
+/// Removes the parts of a checkpoint, and its folder unless somebody else keeps something there.
+fn remove_parts(folder: &Path) -> io::Result<()> {
+    if !folder.is_dir() {
+        return Ok(());
+    }
+    let mut is_ours = true;
+    for (name, path) in durable::names_in(folder)? {
+        if is_part(name.strip_prefix(durable::TEMPORARY_PREFIX).unwrap_or(&name)) {
+            durable::remove(&path)?;
+        } else {
+            is_ours = false;
+        }
+    }
+    if is_ours { fs::remove_dir(folder) } else { Ok(()) }
+}
+
+/// Whether the name is one of a checkpoint's files: `t<task>-a<attempt>.state`, or the metadata.
+fn is_part(name: &str) -> bool {
+    let numbers = name.strip_suffix(".state").and_then(|name| name.split_once('-'));
+    let is_state = numbers.is_some_and(|(task, attempt)| {
+        let is_number = |text: Option<&str>| text.is_some_and(|text| text.parse::<u64>().is_ok());
+        is_number(task.strip_prefix('t')) && is_number(attempt.strip_prefix('a'))
+    });
+    is_state || name == METADATA
 }
 
 /// The key of a file of one subtask.
@@ -204,9 +239,16 @@ mod tests {
         store.put(incomplete, b"state").unwrap();
         drop(store);
         let store = FileStore::open(folder.path().join("new")).unwrap();
+        let precious = folder.path().join("new/chk-5/precious");
+        fs::create_dir(precious.parent().unwrap()).unwrap();
+        fs::write(&precious, "mine").unwrap();
+        assert_eq!(store.get(incomplete), Ok(Some(b"state".to_vec())), "nothing is decided yet");
+        store.sweep().unwrap();
         assert_eq!(store.list(), Ok(vec![metadata]));
         assert_eq!(store.get(state), Ok(Some(b"state".to_vec())));
         assert_eq!(store.get(incomplete), Ok(None));
+        assert!(!folder.path().join("new/chk-4").exists());
+        assert!(precious.is_file(), "what is not ours stays");
         store.discard(CheckpointId::new(3)).unwrap();
         store.discard(CheckpointId::new(3)).unwrap();
         assert_eq!(store.list(), Ok(vec![]));

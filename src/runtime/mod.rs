@@ -50,7 +50,7 @@ pub use self::file_store::FileStore;
 pub use self::options::{
     CheckpointFigures, Resume, RunError, RunEvent, RunOptions, RunReport, StopAt,
 };
-pub use self::recover::begins_anew;
+pub use self::recover::{begins_anew, first_reservation};
 pub use self::savepoint::{Savepoint, SavepointError};
 pub use self::store::{CheckpointStore, MemoryStore, PutError, StoreError};
 
@@ -76,6 +76,7 @@ pub fn run(job: &Job, options: RunOptions) -> Result<RunReport, RunError> {
     }
     let store = options.store.as_ref();
     let (job, recovered) = &recover::find(job, store, &options.resume, options.left)?;
+    store.sweep()?;
     let coordinator = Coordinator::new(
         job.name().to_owned(),
         job.plan(),
@@ -90,9 +91,12 @@ pub fn run(job: &Job, options: RunOptions) -> Result<RunReport, RunError> {
     let drains = options.stop_at.as_ref().is_some_and(|stop| stop.drains);
     let throttle = Arc::new(Throttle::new(options.records_per_second, records_max));
     let elements_max = deploy::elements_max(job);
-    let workers = options.workers.max(1);
+    let workers = options.workers.clamp(1, deploy::workers_max(job.graph()));
     let homes = Arc::new(deploy::homes(job.graph(), workers));
-    let mut crew = Crew::start(workers, elements_max, |worker, roster| Office {
+    let too_many = |error: std::io::Error| {
+        RunError::Input(format!("{workers} workers can not be started: {error}: ask for fewer"))
+    };
+    let crew = Crew::start(workers, elements_max, |worker, roster| Office {
         worker,
         roster,
         homes: homes.clone(),
@@ -103,7 +107,9 @@ pub fn run(job: &Job, options: RunOptions) -> Result<RunReport, RunError> {
         counters: counters.clone(),
         started,
     });
-    crew.start_writer(orders, options.store.clone(), to_coordinator);
+    let mut crew = crew.map_err(too_many)?;
+    let writer_started = crew.start_writer(orders, options.store.clone(), to_coordinator);
+    writer_started.map_err(too_many)?;
     let conductor = Conductor {
         job,
         store: options.store,

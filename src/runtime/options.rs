@@ -12,7 +12,8 @@ use crate::state::store::StateStore;
 
 /// How to run a job.
 pub struct RunOptions {
-    /// How many threads run tasks; by default one for each core.
+    /// How many threads run tasks, at most as many as an operator has subtasks; by default one for
+    /// each core.
     pub workers: usize,
     /// Where checkpoints and reservations go.
     pub store: Arc<dyn CheckpointStore>,

@@ -80,10 +80,16 @@ pub fn begins_anew(job: &Job, store: &dyn CheckpointStore) -> Result<bool, Store
     if job.config().mechanism.takes_checkpoints() {
         return Ok(stored_checkpoints(store)?.is_empty());
     }
-    // The first positions are stored in such an order that the first key's are there last.
-    let first = deploy::reservation_keys(job.graph()).first().map(|(key, _)| *key);
     let listed = store.list()?;
-    Ok(!first.is_some_and(|first| listed.contains(&first)))
+    Ok(!first_reservation(job).is_some_and(|first| listed.contains(&first)))
+}
+
+/// Without checkpoints, what is in the store if and only if an earlier run has come to anything:
+/// the first positions are stored in such an order that these are there last.
+pub fn first_reservation(job: &Job) -> Option<StoreKey> {
+    let keys = deploy::reservation_keys(job.graph());
+    let first = keys.first().map(|(key, _)| *key);
+    first.filter(|_| !job.config().mechanism.takes_checkpoints())
 }
 
 /// Makes the checkpoint or savepoint at `path` the only one in the store. One of another place is

@@ -48,6 +48,15 @@ pub trait CheckpointStore: Send + Sync {
     /// If it may still be there.
     fn discard(&self, checkpoint: CheckpointId) -> Result<(), StoreError>;
 
+    /// Removes what a crash has left and nobody can use. Called when a run has found where it
+    /// begins, and not before: if something is missing the user is to find all else as it was.
+    ///
+    /// # Errors
+    /// If it may still be there.
+    fn sweep(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// Where the value of `key` lies, for people.
     fn place_of(&self, key: StoreKey) -> String;
 }

@@ -8,16 +8,19 @@ use std::path::{self, Path, PathBuf};
 
 use cofferdam::connector::file::Fingerprint;
 use cofferdam::guarantee::{SinkContract, StateHome};
+use cofferdam::id::CheckpointId;
 use cofferdam::job::Job;
 use cofferdam::runtime::{self, CheckpointStore, Resume, Savepoint};
+use cofferdam::storage::StoreKey;
 use serde::{Deserialize, Serialize};
 
 #[cfg(feature = "sqlite")]
 use crate::cli::database;
 use crate::cli::exit::Failure;
+use crate::cli::mark::{History, Mark};
 use crate::cli::mode::Mode;
 use crate::cli::output::Console;
-use crate::cli::shown::{Completed, extents, first_row, refuse_rewind, rows};
+use crate::cli::shown::{Completed, checkpoint_of, extents, first_row, refuse_rewind, rows};
 use crate::cli::state::refuse_old_state;
 use crate::jobs::{BuiltinJob, Output, Parameters, SQLITE};
 
@@ -47,7 +50,9 @@ impl Description {
         output: &Output,
     ) -> Self {
         let owned = |(flag, value): (&str, &str)| (flag.to_owned(), value.to_owned());
-        let absolute = |path: &PathBuf| path::absolute(path).unwrap_or_else(|_| path.clone());
+        let absolute = |path: &PathBuf| {
+            path.canonicalize().or_else(|_| path::absolute(path)).unwrap_or_else(|_| path.clone())
+        };
         Self {
             job: job.name().to_owned(),
             mode,
@@ -63,13 +68,34 @@ impl Description {
     /// `before`: all is the same but for the parallelism, which may change where state can be dealt
     /// out anew.
     fn may_follow(&self, before: &Self) -> bool {
-        // A table in files has a file for each subtask, which knows its own keys only.
-        let is_table_in_files =
-            self.mode.sink == SinkContract::Idempotent && !self.output.starts_with(SQLITE);
-        let is_dealt_out =
-            self.mode.mechanism.takes_checkpoints() && self.state.is_none() && !is_table_in_files;
-        let parallelism = if is_dealt_out { before.parallelism } else { self.parallelism };
+        let parallelism = if self.is_dealt_out() { before.parallelism } else { self.parallelism };
         *before == Self { parallelism, ..self.clone() }
+    }
+
+    /// Whether the parallelism may change.
+    fn is_dealt_out(&self) -> bool {
+        self.mode.mechanism.takes_checkpoints() && self.state.is_none() && !self.is_table_in_files()
+    }
+
+    /// Whether the output is a file for each subtask, which knows its own keys only.
+    fn is_table_in_files(&self) -> bool {
+        self.mode.sink == SinkContract::Idempotent && !self.output.starts_with(SQLITE)
+    }
+
+    /// As [`Self::may_follow`], at a checkpoint or savepoint that is named: the output may be
+    /// another, and the input may lie elsewhere, if it holds the same. All that is pending in a
+    /// savepoint has been committed, so that the sink may change there, and the mechanism within
+    /// its guarantee.
+    fn may_resume(&self, before: &Self, is_savepoint: bool) -> Result<(), String> {
+        let is_dealt_out = self.is_dealt_out() || self.output != before.output;
+        let parallelism = if is_dealt_out { before.parallelism } else { self.parallelism };
+        let mode = match is_savepoint && self.mode.guarantee == before.mode.guarantee {
+            true => before.mode,
+            false => self.mode,
+        };
+        let (input, output) = (before.input.clone(), before.output.clone());
+        let now = Self { parallelism, mode, input, output, ..self.clone() };
+        if *before == now { Ok(()) } else { Err(now.difference(before)) }
     }
 
     /// With keyed state outside of the tasks, in this file.
@@ -113,6 +139,9 @@ impl Description {
 struct Left {
     #[serde(flatten)]
     description: Description,
+    /// None in a savepoint, which belongs to no history.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    history: Option<History>,
     contents: Vec<Fingerprint>,
     /// What was shown when a savepoint was taken.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -126,30 +155,38 @@ pub(crate) struct Folders<'a> {
     pub(crate) store: &'a dyn CheckpointStore,
 }
 
+/// Where a run begins, and as a part of what.
+pub(crate) struct Settled {
+    /// At the start of the input.
+    pub(crate) is_anew: bool,
+    pub(crate) history: History,
+}
+
 impl Folders<'_> {
     /// Checks that `job`, a run that is described like this, may begin where `resume` says, and
-    /// leaves the description for later runs. Whether it begins at the start of the input.
+    /// leaves the description for later runs.
     pub(crate) fn settle(
         &self,
         job: &Job,
         resume: &Resume,
         described: &Description,
         console: &Console,
-    ) -> Result<bool, Failure> {
+    ) -> Result<Settled, Failure> {
         let inputs = &described.input;
-        let is_latest = *resume == Resume::Latest;
-        let begins_anew = is_latest && runtime::begins_anew(job, self.store)?;
         match (resume, read(&self.checkpoints.join(NAME))?) {
             (Resume::Latest, Some(before)) if described.may_follow(&before.description) => {
-                if begins_anew {
-                    self.refuse_lost_checkpoints(described.mode)?;
-                } else if let Some(completed) = Completed::read(self.checkpoints)? {
-                    completed.check_rows(self.output)?;
+                let is_anew = runtime::begins_anew(job, self.store)?;
+                match is_anew {
+                    true => self.refuse_lost_start(described.mode, job)?,
+                    false => self.refuse_lost_progress(described.mode, &before)?,
                 }
-                if !begins_anew || first_row(self.output).is_some() {
+                let history =
+                    before.history.filter(|_| !is_anew || first_row(self.output).is_some());
+                if let Some(history) = history {
                     check_contents(&before.contents, inputs, console)?;
-                    self.leave(described, before.contents)?;
-                    return Ok(begins_anew);
+                    let history = history.again();
+                    self.leave(described, before.contents, &history, self.newest()?)?;
+                    return Ok(Settled { is_anew, history });
                 }
             }
             (Resume::Latest, before) if !self.store.list()?.is_empty() => {
@@ -159,56 +196,163 @@ impl Folders<'_> {
                 refuse_old_output(self.output)?;
                 refuse_old_state(described.state.as_ref().map(|(_, file)| file))?;
             }
-            (Resume::From(path), _) if Savepoint::is_at(path) => {
-                let before = Savepoint::note(path).map_err(Failure::input)?;
-                refuse_shown(path, before.as_ref(), described, self.output)?;
-                if let Some(before) = before.filter(|before| before.is_same_job(described)) {
-                    Completed::forget(self.checkpoints)?;
-                    check_contents(&before.contents, inputs, console)?;
-                    self.leave(described, before.contents)?;
-                    return Ok(false);
-                }
-            }
             (Resume::From(path), _) => {
-                let before = read(&path.with_file_name(NAME))?;
-                let is_of_output = before
-                    .as_ref()
-                    .is_some_and(|before| before.description.output == described.output);
-                refuse_rewind(path, described.mode.sink, self.output, is_of_output)?;
-                if let Some(before) = before {
-                    Completed::forget(self.checkpoints)?;
+                if let Some(before) = self.check_resumed(path, described)? {
                     check_contents(&before.contents, inputs, console)?;
-                    self.leave(described, before.contents)?;
-                    return Ok(false);
+                    let contents = before.contents;
+                    let history = self.begin(described, contents, checkpoint_of(path))?;
+                    return Ok(Settled { is_anew: false, history });
                 }
             }
         }
         let contents = inputs.iter().map(|path| Fingerprint::of(path)).collect::<Result<_, _>>();
-        Completed::forget(self.checkpoints)?;
-        self.leave(described, contents.map_err(Failure::input)?)?;
-        Ok(!matches!(resume, Resume::From(_)))
+        let history = self.begin(described, contents.map_err(Failure::input)?, None)?;
+        Ok(Settled { is_anew: !matches!(resume, Resume::From(_)), history })
     }
 
-    /// A run from the start writes all rows again. That is no loss to a table. With a plain sink it
-    /// is what happens before the first checkpoint is complete, and only then. Committed rows are
-    /// there only if a checkpoint is; and without checkpoints a reserved position comes before all.
-    fn refuse_lost_checkpoints(&self, mode: Mode) -> Result<(), Failure> {
-        let may_repeat = match mode.sink {
+    /// Checks that a run may go on from the checkpoint or savepoint at `path`. What its run has
+    /// left; none if another job takes over from a savepoint.
+    fn check_resumed(&self, path: &Path, described: &Description) -> Result<Option<Left>, Failure> {
+        let refused = |text: String| Failure::input(format!("--resume {}: {text}", path.display()));
+        let is_savepoint = Savepoint::is_at(path);
+        let is_checkpoint = path.is_dir() && checkpoint_of(path).is_some();
+        if !(is_savepoint || is_checkpoint) {
+            let text = "no checkpoint is there (a folder chk-<number>), and no savepoint";
+            return Err(refused(text.to_owned()));
+        }
+        let before = match is_savepoint {
+            true => Savepoint::note(path).map_err(Failure::input)?,
+            false => read(&path.with_file_name(NAME))?,
+        };
+        if is_savepoint {
+            refuse_shown(path, before.as_ref(), described, self.output)?;
+            if !before.as_ref().is_some_and(|before| before.is_same_job(described)) {
+                return Ok(None);
+            }
+        } else {
+            let history = before.as_ref().and_then(|before| before.history.as_ref());
+            let mark = Mark::read(self.output)?.filter(|_| history.is_some());
+            let is_newest = mark.is_some_and(|Mark { history: of, checkpoint }| {
+                // A crash may have come before the newest one was noted, and so before its rows.
+                history.is_some_and(|history| history.run == of.run)
+                    && checkpoint <= checkpoint_of(path)
+            });
+            refuse_rewind(path, described.mode.sink, self.output, is_newest)?;
+        }
+        let Some(before) = before else {
+            return Err(refused(format!(
+                "{NAME} is not beside it, which says what it was made with: put both into one \
+                 folder"
+            )));
+        };
+        let differs = described.may_resume(&before.description, is_savepoint);
+        differs.map_err(|text| refused(format!("it was made with {text}: give the same")))?;
+        Ok(Some(before))
+    }
+
+    /// The newest complete checkpoint.
+    fn newest(&self) -> Result<Option<CheckpointId>, Failure> {
+        let checkpoint_of = |key| match key {
+            StoreKey::Metadata(checkpoint) => Some(checkpoint),
+            StoreKey::State { .. }
+            | StoreKey::Reservation { .. }
+            | StoreKey::Progress { .. }
+            | StoreKey::Attempt => None,
+        };
+        Ok(self.store.list()?.into_iter().filter_map(checkpoint_of).max())
+    }
+
+    /// Checks that output and checkpoints belong together, and that neither is behind what the
+    /// other rests on: a run would lose rows, or show them twice.
+    fn refuse_lost_progress(&self, mode: Mode, before: &Left) -> Result<(), Failure> {
+        let completed = Completed::read(self.checkpoints)?;
+        if let Some(completed) = &completed {
+            completed.check_rows(self.output)?;
+        }
+        let path = self.output.mark();
+        let Some(mark) = Mark::read(self.output)? else {
+            return Err(Failure::input(format!(
+                "{}: it is gone, and with it the output that the checkpoints rest on: put it back, \
+                 or give other folders for --output and --checkpoints",
+                path.display()
+            )));
+        };
+        let history = before.history.as_ref();
+        if history.is_none_or(|history| history.run != mark.history.run) {
+            return Err(Failure::input(format!(
+                "{}: the output was written over other checkpoints than {}: give those, or other \
+                 folders for --output and --checkpoints",
+                path.display(),
+                self.checkpoints.display()
+            )));
+        }
+        if completed.as_ref().is_some_and(|completed| completed.start > mark.history.start) {
+            return Err(Failure::input(format!(
+                "{}: the output is older than the checkpoints that rest on it: put it back as it \
+                 was, or give other folders for --output and --checkpoints",
+                path.display()
+            )));
+        }
+        if mode.mechanism.takes_checkpoints() && self.may_repeat(mode)? {
+            return Ok(());
+        }
+        if history.is_some_and(|history| history.start < mark.history.start) {
+            return Err(Failure::input(format!(
+                "{}: these checkpoints are older than the output: put those back that it was \
+                 written over, or give other folders for --output and --checkpoints",
+                self.checkpoints.display()
+            )));
+        }
+        let newest = self.newest()?;
+        let wanted = completed.map(|completed| completed.checkpoint).max(mark.checkpoint);
+        match wanted.filter(|wanted| mode.mechanism.takes_checkpoints() && newest < Some(*wanted)) {
+            None => Ok(()),
+            Some(wanted) => Err(self.lost(&self.metadata_of(wanted))),
+        }
+    }
+
+    /// Whether rows that were written may be written again. That is no loss to a table. With a
+    /// plain sink it is what happens before the first checkpoint is complete, and only then.
+    /// Committed rows are there only if a checkpoint is; and without checkpoints a reserved
+    /// position comes before all.
+    fn may_repeat(&self, mode: Mode) -> Result<bool, Failure> {
+        Ok(match mode.sink {
             SinkContract::TwoPhase | SinkContract::WriteAhead => false,
             SinkContract::Plain => {
                 mode.mechanism.takes_checkpoints() && Completed::read(self.checkpoints)?.is_none()
             }
             SinkContract::Idempotent | SinkContract::Discard => true,
-        };
-        match first_row(self.output).filter(|_| !may_repeat) {
-            None => Ok(()),
-            Some(rows) => Err(Failure::input(format!(
-                "{}: what said how far the run had come is gone, and from the start of the input \
-                 it would write all of {rows} again: put it back, or give other folders for \
-                 --output and --checkpoints",
-                self.checkpoints.display()
-            ))),
+        })
+    }
+
+    /// Nothing says how far the run had come, so that it would begin at the start of the input.
+    fn refuse_lost_start(&self, mode: Mode, job: &Job) -> Result<(), Failure> {
+        if first_row(self.output).is_none() || self.may_repeat(mode)? {
+            return Ok(());
         }
+        let marked = Mark::read(self.output)?.and_then(|mark| mark.checkpoint);
+        let completed = Completed::read(self.checkpoints)?.map(|completed| completed.checkpoint);
+        Err(match completed.max(marked) {
+            Some(checkpoint) => self.lost(&self.metadata_of(checkpoint)),
+            None => match runtime::first_reservation(job) {
+                Some(first) => self.lost(&self.store.place_of(first)),
+                None => self.lost(&self.checkpoints.display().to_string()),
+            },
+        })
+    }
+
+    fn metadata_of(&self, checkpoint: CheckpointId) -> String {
+        self.store.place_of(StoreKey::Metadata(checkpoint))
+    }
+
+    /// What lay at `place` said how far the output has come.
+    fn lost(&self, place: &str) -> Failure {
+        let shown = first_row(self.output).unwrap_or_else(|| self.output.to_string());
+        Failure::input(format!(
+            "{place}: what said how far the run had come is gone, and without it rows of {shown} \
+             would be written again: put it back, or give other folders for --output and \
+             --checkpoints"
+        ))
     }
 
     /// What lies in the folder was not left by a run like this.
@@ -227,9 +371,33 @@ impl Folders<'_> {
         })
     }
 
-    fn leave(&self, described: &Description, contents: Vec<Fingerprint>) -> Result<(), Failure> {
-        let description = described.clone();
-        Left { description, contents, shown: Vec::new() }.write(self.checkpoints)
+    /// Begins a history at `checkpoint`, or at the start of the input.
+    fn begin(
+        &self,
+        described: &Description,
+        contents: Vec<Fingerprint>,
+        checkpoint: Option<CheckpointId>,
+    ) -> Result<History, Failure> {
+        Completed::forget(self.checkpoints)?;
+        let history = History::begin();
+        self.leave(described, contents, &history, checkpoint)?;
+        Ok(history)
+    }
+
+    /// The checkpoints come first: those of a history that was started once more than the output
+    /// knows have lost nothing.
+    fn leave(
+        &self,
+        described: &Description,
+        contents: Vec<Fingerprint>,
+        history: &History,
+        checkpoint: Option<CheckpointId>,
+    ) -> Result<(), Failure> {
+        let (description, history) = (described.clone(), history.clone());
+        let left =
+            Left { description, history: Some(history.clone()), contents, shown: Vec::new() };
+        left.write(self.checkpoints)?;
+        Mark { history, checkpoint }.leave(self.output)
     }
 }
 
@@ -255,7 +423,7 @@ pub(crate) fn leave_in_savepoint(
     let contents = described.input.iter().map(|path| Fingerprint::of(path));
     let contents = contents.collect::<Result<_, _>>().map_err(Failure::input)?;
     let description = described.clone();
-    let left = Left { description, contents, shown: extents(output) };
+    let left = Left { description, history: None, contents, shown: extents(output) };
     Savepoint::leave_note(savepoint, &left).map_err(Failure::input)
 }
 
@@ -267,6 +435,18 @@ fn refuse_shown(
     described: &Description,
     output: &Output,
 ) -> Result<(), Failure> {
+    let is_of_output = |before: &&Left| before.description.output == described.output;
+    let parallelism = before.filter(is_of_output).map(|before| before.description.parallelism);
+    if described.is_table_in_files()
+        && parallelism != Some(described.parallelism)
+        && let Some(row) = first_row(output)
+    {
+        return Err(Failure::input(format!(
+            "--resume {}: {row} holds a part of a table, and at another parallelism the keys would \
+             be in two files: name another --output",
+            savepoint.display()
+        )));
+    }
     if !described.mode.sink.awaits_completion() {
         return Ok(());
     }
@@ -354,13 +534,21 @@ fn read(path: &Path) -> Result<Option<Left>, Failure> {
         .map_err(|error| Failure::input(format!("{}: it is damaged: {error}", path.display())))
 }
 
-/// Writes a file as a whole or not at all.
-fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
-    let temporary = path.with_file_name(format!(".{NAME}"));
+/// Writes a file as a whole or not at all, durably.
+pub(crate) fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+    let temporary = temporary(path);
     let mut file = File::create(&temporary)?;
     file.write_all(text)?;
     file.sync_all()?;
-    fs::rename(&temporary, path)
+    fs::rename(&temporary, path)?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+/// Where a file is written before it takes its name.
+pub(crate) fn temporary(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".tmp-{name}"))
 }
 
 const NAME: &str = "run.json";

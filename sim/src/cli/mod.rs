@@ -16,6 +16,7 @@ mod exit;
 mod folder;
 mod graph;
 mod jobs;
+mod mark;
 mod mode;
 mod output;
 mod readable;

@@ -124,6 +124,18 @@ pub(crate) enum Backend {
 }
 
 impl CheckpointArgs {
+    /// Refuses a folder that nothing would lie in; `command` is the one that asks.
+    pub(crate) fn check(&self, command: &str) -> Result<(), Failure> {
+        match self.backend == Backend::Memory && self.checkpoints.is_some() {
+            true => Err(Failure::usage(
+                command,
+                "--checkpoints names a folder, and --backend memory keeps none: leave one of them \
+                 out",
+            )),
+            false => Ok(()),
+        }
+    }
+
     /// The folder of the checkpoints of a run that writes into `output`.
     pub(crate) fn folder(&self, output: &Output) -> PathBuf {
         self.checkpoints.clone().unwrap_or_else(|| output.checkpoints())

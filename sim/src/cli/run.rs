@@ -1,11 +1,13 @@
 //! `run`: a job on the real engine, over real files.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
 use cofferdam::config::JobConfig;
 use cofferdam::coordinator::CoordinatorNote;
+use cofferdam::guarantee::SinkContract;
 use cofferdam::id::CheckpointId;
 use cofferdam::job::{Job, Left};
 use cofferdam::message::Loss;
@@ -16,7 +18,8 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::folder::{self, Description, Folders};
+use crate::cli::folder::{self, Description, Folders, Settled};
+use crate::cli::mark::{self, History, Mark, OutputLock};
 use crate::cli::mode::{Backend, CHECKPOINT_INTERVAL, EngineArgs, Mode};
 use crate::cli::output::{Console, grouped, seconds};
 use crate::cli::shown::{Completed, completed};
@@ -107,6 +110,7 @@ pub(crate) fn run(args: &RunArgs, console: &Console) -> Result<Exit, Failure> {
     let mode = args.engine.mode.mode("run")?;
     args.engine.checkpoints.barriers.check("run", &[mode.mechanism])?;
     args.engine.state.check("run")?;
+    args.engine.checkpoints.check("run")?;
     let setup = mode.setup(args.engine.mode.parallelism, args.engine.parameters.of(job)?);
     let mut config = JobConfig {
         checkpoint_interval: args.engine.checkpoints.interval,
@@ -127,8 +131,12 @@ pub(crate) fn run(args: &RunArgs, console: &Console) -> Result<Exit, Failure> {
             .with_state(state)
     })?;
     let stop = stop_flag()?;
-    let (sink, output) = (mode.sink, args.output.clone());
-    let leaves = move |checkpoint| completed(checkpoint, sink, &output, false);
+    let leaves = Leaves {
+        folder: start.folder.clone(),
+        output: args.output.clone(),
+        sink: mode.sink,
+        history: start.history.clone(),
+    };
     let progress = console.spinner();
     let options = RunOptions {
         workers: args.workers.unwrap_or(RunOptions::default().workers),
@@ -136,7 +144,7 @@ pub(crate) fn run(args: &RunArgs, console: &Console) -> Result<Exit, Failure> {
         state_store: args.engine.state.open(&args.output),
         resume: args.resume.clone(),
         records_per_second: args.rate,
-        observer: observer(console, progress.clone(), start.folder.clone(), leaves),
+        observer: observer(console, progress.clone(), leaves),
         stop,
         stop_at: args.savepoint.stop_at(),
         left: args.savepoint.left(),
@@ -146,7 +154,8 @@ pub(crate) fn run(args: &RunArgs, console: &Console) -> Result<Exit, Failure> {
     let report = report?;
     if let Some(folder) = &start.folder {
         let last = Completed::read(folder)?.unwrap_or_default().checkpoint;
-        let left = completed(last, mode.sink, &args.output, true).leave(folder);
+        let at = (last, start.history.start);
+        let left = completed(at, mode.sink, &args.output, true).leave(folder);
         left.map_err(|error| Failure::input(format!("{}: {error}", folder.display())))?;
     }
     if let Some(savepoint) = &args.savepoint.savepoint {
@@ -165,6 +174,28 @@ struct Start {
     /// It begins at the start of the input.
     is_anew: bool,
     described: Description,
+    history: History,
+    /// Held until the run has ended.
+    _lock: OutputLock,
+}
+
+/// What a run leaves of each complete checkpoint.
+struct Leaves {
+    /// The folder of its checkpoints, if it has one.
+    folder: Option<PathBuf>,
+    output: Output,
+    sink: SinkContract,
+    history: History,
+}
+
+impl Leaves {
+    fn leave(&self, checkpoint: CheckpointId) -> io::Result<()> {
+        let mark = Mark { history: self.history.clone(), checkpoint: Some(checkpoint) };
+        mark.leave_lightly(&self.output)?;
+        let Some(folder) = &self.folder else { return Ok(()) };
+        let at = (checkpoint, self.history.start);
+        completed(at, self.sink, &self.output, false).leave(folder)
+    }
 }
 
 impl RunArgs {
@@ -178,17 +209,23 @@ impl RunArgs {
         let output = folder::prepare_output(&self.output)?;
         let described = describe(&output);
         if self.engine.checkpoints.backend == Backend::Memory {
+            let lock = mark::lock(&self.output)?;
             let is_anew = !matches!(self.resume, Resume::From(_));
             folder::refuse_old_output(&self.output)?;
             refuse_old_state(self.engine.state.file(&self.output).as_ref())?;
+            let history = History::begin();
+            Mark { history: history.clone(), checkpoint: None }.leave(&self.output)?;
             let store = Arc::new(MemoryStore::new());
-            return Ok(Start { store, folder: None, is_anew, described });
+            return Ok(Start { store, folder: None, is_anew, described, history, _lock: lock });
         }
         let folder = self.engine.checkpoints.folder(&self.output);
         let store = FileStore::open(&folder)?;
+        let lock = mark::lock(&self.output)?;
         let folders = Folders { checkpoints: &folder, output: &self.output, store: &store };
-        let is_anew = folders.settle(job, &self.resume, &described, console)?;
-        Ok(Start { store: Arc::new(store), folder: Some(folder), is_anew, described })
+        let settled = folders.settle(job, &self.resume, &described, console)?;
+        let Settled { is_anew, history } = settled;
+        let (store, folder) = (Arc::new(store), Some(folder));
+        Ok(Start { store, folder, is_anew, described, history, _lock: lock })
     }
 }
 
@@ -200,13 +237,12 @@ fn resume(text: &str) -> Result<Resume, String> {
     }
 }
 
-/// Shows how far the run has come, says aloud what fails, and leaves in `folder` what `leaves` says
-/// of each complete checkpoint.
+/// Shows how far the run has come, says aloud what fails, and leaves what `leaves` says of each
+/// complete checkpoint.
 fn observer(
     console: &Console,
     progress: ProgressBar,
-    folder: Option<PathBuf>,
-    leaves: impl Fn(CheckpointId) -> Completed + 'static,
+    leaves: Leaves,
 ) -> Box<dyn FnMut(RunEvent<'_>)> {
     let console = *console;
     let mut checkpoints = 0_u64;
@@ -221,10 +257,9 @@ fn observer(
             progress.suspend(|| tell_note(&console, note, &mut last_cause));
             if let CoordinatorNote::CheckpointCompleted { checkpoint, .. } = note {
                 checkpoints += 1;
-                if let Some(folder) = &folder
-                    && let Err(error) = leaves(*checkpoint).leave(folder)
-                {
-                    progress.suspend(|| console.note(format!("{}: {error}", folder.display())));
+                if let Err(error) = leaves.leave(*checkpoint) {
+                    let text = format!("{checkpoint} could not be noted: {error}");
+                    progress.suspend(|| console.note(text));
                 }
             }
         }
@@ -243,7 +278,7 @@ fn tell_note(console: &Console, note: &CoordinatorNote, last_cause: &mut String)
             console.explain(format!("{checkpoint} was aborted: {reason}"));
         }
         CoordinatorNote::AttemptNotStored { attempt, text } => {
-            console.note(format!("the number of attempt {attempt} could not be stored: {text}"));
+            *last_cause = format!("the number of attempt {attempt} could not be stored: {text}");
         }
         CoordinatorNote::RecordsLost { loss, .. } => {
             let Loss { split, in_all, .. } = loss;

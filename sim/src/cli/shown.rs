@@ -18,8 +18,11 @@ use crate::jobs::Output;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Completed {
     pub(crate) checkpoint: CheckpointId,
-    /// The files or tables that have to be there: none for a sink that shows its rows only after
-    /// the completion, until the run is at its end.
+    /// In which start of the run it was completed.
+    pub(crate) start: u64,
+    /// The tables that have to be there, or the files: none of a sink that shows its rows only
+    /// after the completion until the run is at its end, since there may be many, and the sink
+    /// itself misses those that are gone.
     pub(crate) rows: Vec<String>,
 }
 
@@ -73,44 +76,36 @@ impl Completed {
 
 /// What a run of this kind leaves when `checkpoint` is complete, or when it is at its end.
 pub(crate) fn completed(
-    checkpoint: CheckpointId,
+    (checkpoint, start): (CheckpointId, u64),
     sink: SinkContract,
     output: &Output,
     is_end: bool,
 ) -> Completed {
-    let shows_later = sink.awaits_completion() && !is_end;
-    Completed { checkpoint, rows: if shows_later { Vec::new() } else { rows(output) } }
+    let are_many = matches!(output, Output::Folder(_)) && sink.awaits_completion() && !is_end;
+    Completed { checkpoint, start, rows: if are_many { Vec::new() } else { rows(output) } }
 }
 
 /// Checks that a sink which shows rows once, when their checkpoint is complete, has shown none
-/// after the checkpoint at `path`: a run that began there would write them again.
+/// after the checkpoint at `path`: a run that began there would write them again. `is_newest` says
+/// whether the output has come no further than that checkpoint.
 pub(crate) fn refuse_rewind(
     path: &Path,
     sink: SinkContract,
     output: &Output,
-    is_of_output: bool,
+    is_newest: bool,
 ) -> Result<(), Failure> {
-    let Some(row) = first_row(output).filter(|_| sink.awaits_completion()) else { return Ok(()) };
-    let around = path.parent().unwrap_or(Path::new(""));
-    let completed = Completed::read(around)?;
-    let newest = completed.map(|completed| completed.checkpoint).max(newest_in(around));
-    if is_of_output && newest == checkpoint_of(path) {
-        return Ok(());
+    match first_row(output).filter(|_| sink.awaits_completion() && !is_newest) {
+        None => Ok(()),
+        Some(row) => Err(Failure::input(format!(
+            "--resume {}: {row} may hold rows that were committed after this checkpoint, and they \
+             would be there twice: resume from the latest one, or name another --output",
+            path.display()
+        ))),
     }
-    Err(Failure::input(format!(
-        "--resume {}: {row} may hold rows that were committed after this checkpoint, and they \
-         would be there twice: resume from the latest one, or name another --output",
-        path.display()
-    )))
 }
 
-fn newest_in(checkpoints: &Path) -> Option<CheckpointId> {
-    let entries = fs::read_dir(checkpoints).ok()?.flatten().map(|entry| entry.path());
-    let complete = entries.filter(|path| path.join("metadata").is_file());
-    complete.filter_map(|path| checkpoint_of(&path)).max()
-}
-
-fn checkpoint_of(path: &Path) -> Option<CheckpointId> {
+/// The checkpoint in the folder at `path`, by its name.
+pub(crate) fn checkpoint_of(path: &Path) -> Option<CheckpointId> {
     let number = path.file_name()?.to_str()?.strip_prefix("chk-")?;
     number.parse().ok().map(CheckpointId::new)
 }

@@ -35,6 +35,24 @@ impl Output {
         }
     }
 
+    /// The file that a run holds locked while it writes here.
+    pub fn lock(&self) -> PathBuf {
+        match self {
+            Self::Folder(folder) => folder.join(".output.lock"),
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(file) => beside(file, ".output.lock"),
+        }
+    }
+
+    /// The file that says which run writes here.
+    pub fn mark(&self) -> PathBuf {
+        match self {
+            Self::Folder(folder) => folder.join(".output.json"),
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(file) => beside(file, ".output.json"),
+        }
+    }
+
     /// The same place, by a name that means it from everywhere.
     #[must_use]
     pub fn absolute(&self) -> Self {
@@ -70,6 +88,7 @@ impl FromStr for Output {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.strip_prefix(SQLITE) {
+            None if text.is_empty() => Err("name a folder".to_owned()),
             None => Ok(Self::Folder(text.into())),
             #[cfg(feature = "sqlite")]
             Some("") => Err(format!("name the file of the database behind {SQLITE}")),

@@ -75,7 +75,7 @@ impl Running for WordCount {
         setup: &Setup,
     ) -> Result<Job, JobError> {
         let builder = builder(Self::NAME, setup.shape);
-        let lines = match setup.parameters.read("splits", parse_count)? as usize {
+        let lines = match setup.parameters.read("splits", parse_splits)? {
             0 => builder.source("lines", source),
             splits => builder.split_source("lines", Pieces::new(source, splits, splits)),
         };
@@ -87,6 +87,16 @@ impl Running for WordCount {
         Ok(builder.build(setup.config.clone())?)
     }
 }
+
+/// Each split is kept in memory, and in checkpoints until it is assigned.
+fn parse_splits(text: &str) -> Result<usize, String> {
+    match parse_count(text)? {
+        splits if splits <= SPLITS_MAX => Ok(splits as usize),
+        _ => Err(format!("at most {SPLITS_MAX}")),
+    }
+}
+
+const SPLITS_MAX: u64 = 100_000;
 
 fn emits_final(setup: &Setup) -> Result<bool, JobError> {
     setup.parameters.read("emit", |word| match word {

@@ -6,6 +6,7 @@
 
 mod analyze;
 mod jobs;
+mod left;
 mod replay;
 mod run;
 mod savepoint;

@@ -3,18 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{Folder, cofferdam, command, lines_below, wait_until, with, words};
-
-/// The words of a run that takes a checkpoint as often as it can.
-fn often<'a>(input: &'a str, output: &'a str) -> Vec<&'a str> {
-    let run = ["run", "wordcount", "--input", input, "--output", output];
-    with(&run, &["--checkpoint-interval", "20ms"])
-}
+use crate::support::{
+    Folder, cofferdam, lines_below, named, often, progress, start_slowly, start_slowly_until,
+    wait_until, with, words,
+};
 
 #[test]
 fn a_run_says_what_it_did_and_a_second_one_does_nothing() {
@@ -191,38 +188,6 @@ fn checkpoints_of_another_run_are_refused() {
     cofferdam(&["run", "wordcount", "--input", &other, "--output", &output])
         .refuses(&["other.txt"]);
     assert_eq!(lines_below(&output), before);
-}
-
-/// Starts a run that takes its time, far more than a busy machine can keep the tests waiting, until
-/// it, or one before it, has come so far that the next one goes on from there.
-fn start_slowly(run: &[&str], checkpoints: &Path) -> Child {
-    start_slowly_until(run, || !progress(checkpoints).is_empty())
-}
-
-fn start_slowly_until(run: &[&str], is_there: impl Fn() -> bool) -> Child {
-    let slow = with(run, &["--rate", "20"]);
-    let mut command = command(&slow);
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    wait_until("a sign of progress", is_there);
-    child
-}
-
-/// What says how far runs have come: complete checkpoints and reserved positions.
-fn progress(checkpoints: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let entries = fs::read_dir(checkpoints).into_iter().flatten().flatten();
-    let files = entries.filter_map(|entry| match entry.file_name().to_str().unwrap() {
-        name if name.starts_with("chk-") => Some(entry.path().join("metadata")),
-        name if name.starts_with("reserved-") => Some(entry.path()),
-        _ => None,
-    });
-    files.filter_map(|file| Some((file.clone(), fs::read(file).ok()?))).collect()
-}
-
-/// The paths in a folder whose names begin like this.
-fn named(folder: impl AsRef<Path>, start: &str) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
-    let named = entries.filter(|entry| entry.file_name().to_str().unwrap().starts_with(start));
-    named.map(|entry| entry.path()).collect()
 }
 
 #[test]

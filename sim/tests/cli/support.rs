@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -126,4 +126,42 @@ pub(crate) fn wait_until(what: &str, is_there: impl Fn() -> bool) {
 /// Each of `n` lines holds a word of its own and one that all share.
 pub(crate) fn words(n: usize) -> String {
     (0..n).map(|line| format!("w{line} all\n")).collect()
+}
+
+/// The words of a run that takes a checkpoint as often as it can.
+pub(crate) fn often<'a>(input: &'a str, output: &'a str) -> Vec<&'a str> {
+    let run = ["run", "wordcount", "--input", input, "--output", output];
+    with(&run, &["--checkpoint-interval", "20ms"])
+}
+
+/// Starts a run that takes its time, far more than a busy machine can keep the tests waiting, until
+/// it, or one before it, has come so far that the next one goes on from there.
+pub(crate) fn start_slowly(run: &[&str], checkpoints: &Path) -> Child {
+    start_slowly_until(run, || !progress(checkpoints).is_empty())
+}
+
+pub(crate) fn start_slowly_until(run: &[&str], is_there: impl Fn() -> bool) -> Child {
+    let slow = with(run, &["--rate", "20"]);
+    let mut command = command(&slow);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until("a sign of progress", is_there);
+    child
+}
+
+/// What says how far runs have come: complete checkpoints and reserved positions.
+pub(crate) fn progress(checkpoints: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let entries = fs::read_dir(checkpoints).into_iter().flatten().flatten();
+    let files = entries.filter_map(|entry| match entry.file_name().to_str().unwrap() {
+        name if name.starts_with("chk-") => Some(entry.path().join("metadata")),
+        name if name.starts_with("reserved-") => Some(entry.path()),
+        _ => None,
+    });
+    files.filter_map(|file| Some((file.clone(), fs::read(file).ok()?))).collect()
+}
+
+/// The paths in a folder whose names begin like this.
+pub(crate) fn named(folder: impl AsRef<Path>, start: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+    let named = entries.filter(|entry| entry.file_name().to_str().unwrap().starts_with(start));
+    named.map(|entry| entry.path()).collect()
 }

@@ -1,6 +1,7 @@
 //! Files: a source of lines, CSV rows and NDJSON values, and sinks of NDJSON into a folder.
 
 mod fingerprint;
+mod ledger;
 mod parse;
 mod plain;
 mod source;
@@ -48,6 +49,9 @@ fn stem(transaction: TransactionId) -> String {
 fn failed(path: &Path, error: &io::Error) -> SinkError {
     SinkError::Refused(format!("{}: {error}", path.display()))
 }
+
+/// What the name of a file ends in that says how much of another one was flushed.
+const FLUSHED: &str = ".flushed";
 
 #[cfg(test)]
 mod tests {

@@ -76,7 +76,7 @@ where
     fn begin(&mut self, header: &str) -> Result<(), String> {
         let names = fields_of(header)?;
         self.fields = names.len();
-        refuse_duplicates(&names.iter().collect::<Vec<_>>())?;
+        refuse_duplicates(&names)?;
         for (column, place) in self.columns.iter().zip(&mut self.places) {
             let found = names.iter().position(|name| name.trim() == &**column);
             *place = found.ok_or_else(|| format!("the header has no column '{column}'"))?;
@@ -91,7 +91,7 @@ where
         let quoted;
         let fields: Vec<&str> = if text.contains('"') {
             quoted = fields_of(text)?;
-            quoted.iter().collect()
+            quoted.iter().map(String::as_str).collect()
         } else {
             text.split(',').collect()
         };
@@ -104,19 +104,51 @@ where
     }
 }
 
-/// The fields of one row, by the rules of CSV.
-fn fields_of(text: &str) -> Result<csv::StringRecord, String> {
-    let mut reader = csv::ReaderBuilder::new()
-        .has_headers(false)
-        .buffer_capacity(text.len().max(1))
-        .from_reader(text.as_bytes());
-    let mut record = csv::StringRecord::new();
-    reader.read_record(&mut record).map_err(|error| format!("not a row of CSV: {error}"))?;
-    Ok(record)
+/// The fields of one row, by the rules of CSV: a quoted one may hold commas and doubled quotes.
+fn fields_of(text: &str) -> Result<Vec<String>, String> {
+    let mut fields = Vec::new();
+    let mut rest = text;
+    loop {
+        let column = fields.len() + 1;
+        let (field, behind) = match rest.strip_prefix('"') {
+            Some(quoted) => {
+                let found = split_quoted(quoted);
+                found.ok_or_else(|| format!("column {column}: its quote is not closed"))?
+            }
+            None => {
+                let end = rest.find(',').unwrap_or(rest.len());
+                (rest[..end].to_owned(), &rest[end..])
+            }
+        };
+        fields.push(field);
+        rest = match behind.strip_prefix(',') {
+            Some(next) => next,
+            None if behind.is_empty() => return Ok(fields),
+            None => {
+                return Err(format!("column {column}: something stands behind its closing quote"));
+            }
+        };
+    }
+}
+
+/// What stands before the closing quote, and what behind it.
+fn split_quoted(text: &str) -> Option<(String, &str)> {
+    let (mut field, mut rest) = (String::new(), text);
+    loop {
+        let (before, behind) = rest.split_once('"')?;
+        field.push_str(before);
+        match behind.strip_prefix('"') {
+            Some(more) => {
+                field.push('"');
+                rest = more;
+            }
+            None => return Some((field, behind)),
+        }
+    }
 }
 
 /// A column that is named twice could be read from either place.
-fn refuse_duplicates(names: &[&str]) -> Result<(), String> {
+fn refuse_duplicates(names: &[String]) -> Result<(), String> {
     for (position, name) in names.iter().enumerate() {
         if let Some(first) = names[..position].iter().position(|other| other.trim() == name.trim())
         {

@@ -4,7 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use crate::connector::file::{WriteLine, damaged, destination, failed};
+use crate::connector::file::{FLUSHED, WriteLine, damaged, destination, failed};
 use crate::durable;
 use crate::element::Record;
 use crate::operator::sink::{Sink, SinkError, SinkPlace};
@@ -16,7 +16,8 @@ use crate::operator::sink::{Sink, SinkError, SinkPlace};
 /// whole.
 ///
 /// Beside each file `.<its name>.flushed` says how long it was at the last flush, which a
-/// checkpoint may rest on. An earlier file that is shorter by now, or gone, is refused.
+/// checkpoint may rest on; it is made with the file. An earlier file that is shorter by now, or
+/// gone, is refused.
 pub struct PlainFileSink<T> {
     folder: PathBuf,
     write_line: WriteLine<T>,
@@ -48,6 +49,8 @@ impl<T> PlainFileSink<T> {
                 let path = self.folder.join(&self.name);
                 let file = OpenOptions::new().create(true).append(true).open(path)?;
                 durable::sync_folder(&self.folder)?;
+                // From now on it is missed.
+                durable::replace(&self.folder.join(flushed_name(&self.name)), b"0")?;
                 self.file.insert(file)
             }
         };
@@ -99,12 +102,16 @@ impl<T: Record> Sink for PlainFileSink<T> {
         let Some(file) = self.file.as_ref().filter(|_| self.is_changed) else { return Ok(()) };
         let length = file.sync_data().and_then(|()| Ok(file.metadata()?.len()));
         let length = length.map_err(|error| failed(&self.folder.join(&self.name), &error))?;
-        let path = self.folder.join(format!(".{}{FLUSHED}", self.name));
+        let path = self.folder.join(flushed_name(&self.name));
         durable::replace(&path, length.to_string().as_bytes())
             .map_err(|error| failed(&path, &error.into()))?;
         self.is_changed = false;
         Ok(())
     }
+}
+
+fn flushed_name(part: &str) -> String {
+    format!(".{part}{FLUSHED}")
 }
 
 /// The part file whose flushed length the file of this name holds, if it holds one.
@@ -117,6 +124,9 @@ fn check_length(part: &Path, flushed: &Path) -> Result<(), SinkError> {
     let text = fs::read_to_string(flushed).map_err(|error| failed(flushed, &error))?;
     let length: u64 = text.parse().map_err(|_| damaged(flushed, "it holds no length"))?;
     let found = match fs::metadata(part) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && length == 0 => {
+            return Err(damaged(part, "it is gone"));
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
         found => found.map_err(|error| failed(part, &error))?.len(),
     };
@@ -158,8 +168,6 @@ fn end_of_last_line(mut file: &File, len: u64) -> io::Result<u64> {
     }
     Ok(0)
 }
-
-const FLUSHED: &str = ".flushed";
 
 const CHUNK_BYTES: u64 = 1 << 16;
 
@@ -224,5 +232,19 @@ mod tests {
         fs::write(&other, "torn").unwrap();
         PlainFileSink::new(folder.path(), write_number).open(&place(0, 2)).unwrap();
         assert_eq!(read(&other), "torn");
+    }
+
+    #[test]
+    fn a_file_that_is_gone_before_its_first_flush_is_missed() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut sink = PlainFileSink::new(folder.path(), write_number);
+        sink.open(&place(0, 1)).unwrap();
+        sink.write(vec![1, 2]).unwrap();
+        let file = folder.path().join("part-1-0.ndjson");
+        fs::write(&file, "1").unwrap();
+        assert_eq!(sink.clone().open(&place(0, 2)), Ok(()), "nothing rests on its rows");
+        fs::remove_file(&file).unwrap();
+        let error = sink.clone().open(&place(0, 2)).unwrap_err().to_string();
+        assert!(error.contains("part-1-0.ndjson: it is gone"), "{error}");
     }
 }

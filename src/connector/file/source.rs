@@ -72,10 +72,12 @@ impl<P: LineParser> LineSource<P> {
         self.line.clear();
         let read = reader.reader.read_until(b'\n', &mut self.line);
         let read = read.map_err(|error| unreadable(path, &error))? as u64;
+        // Only the last line of the part may have no end.
+        let is_whole = read >= span.left() || self.line.last() == Some(&b'\n');
         // A last line without an end may have grown since: it is read as it was.
         let read = read.min(span.left());
         self.line.truncate(read as usize);
-        if read == 0 {
+        if !is_whole {
             let text =
                 format!("{}, line {}: the file has become shorter", path.display(), span.line + 1);
             return Err(SourceError::Input(text));
@@ -360,6 +362,19 @@ mod tests {
     }
 
     #[test]
+    fn a_line_that_was_cut_after_the_first_start_is_no_record() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = write(folder.path(), "x", b"one\ntwo\nthree");
+        let mut source = LineSource::new([&path], lines());
+        let span = source.discover(1).unwrap().remove(0);
+        for cut in [b"one\ntw".len(), b"one\ntwo\nth".len(), b"one\n".len()] {
+            std::fs::write(&path, &b"one\ntwo\nthree"[..cut]).unwrap();
+            let error = source.clone().read(&mut span.clone(), 9).unwrap_err().to_string();
+            assert!(error.contains("/x, line ") && error.contains("become shorter"), "{error}");
+        }
+    }
+
+    #[test]
     fn what_is_appended_after_the_first_start_is_not_read() {
         let folder = tempfile::tempdir().unwrap();
         let one = write(folder.path(), "one", b"0\n1\n");
@@ -411,6 +426,21 @@ mod tests {
         assert!(text.ends_with("at column 3"), "{text}");
         let missing = LineSource::new(["/nowhere/file"], lines()).discover(1).unwrap_err();
         assert!(missing.to_string().starts_with("/nowhere/file: "), "{missing}");
+    }
+
+    #[test]
+    fn a_row_with_quotes_is_read_as_a_whole_or_refused() {
+        let rows = CsvRows::new(["k", "v"], |[k, v]: [&str; 2]| Ok(format!("{k}={v}")));
+        let refused = |bytes: &[u8]| refusal("r.csv", bytes, rows.clone());
+        assert_eq!(
+            refused(b"k,v\n\"x\",1\ry,2\n"),
+            "r.csv, line 2: column 3: 3 fields where the header has 2"
+        );
+        assert_eq!(refused(b"k,v\na,\"1\n"), "r.csv, line 2: column 2: its quote is not closed");
+        assert_eq!(
+            refused(b"k,v\n\"a\"b,1\n"),
+            "r.csv, line 2: column 1: something stands behind its closing quote"
+        );
     }
 
     #[test]

@@ -5,7 +5,8 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use crate::connector::file::{WriteLine, damaged, destination, failed};
+use crate::connector::file::ledger::Sum;
+use crate::connector::file::{FLUSHED, WriteLine, damaged, destination, failed};
 use crate::durable;
 use crate::element::Record;
 use crate::guarantee::SinkContract;
@@ -15,12 +16,15 @@ use crate::operator::sink::{Sink, SinkError, SinkPlace};
 /// each flush. The lines stand in the order of their keys.
 ///
 /// Keys that an attempt does not touch stay as earlier ones left them: the file is read at the
-/// start.
+/// start. Beside it `.<its name>.flushed` says by length and checksum what it may hold: what it
+/// held before the last flush, or after it. One that holds anything else is refused.
 pub struct TableFileSink<T> {
     folder: PathBuf,
     format: TableFormat<T>,
     path: PathBuf,
     lines: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// What the file holds, if it is there.
+    sum: Option<Sum>,
     /// Records were written since the last flush.
     is_changed: bool,
 }
@@ -47,12 +51,12 @@ impl<T> TableFileSink<T> {
     /// Writes into `folder`, which is made if it is not there.
     pub fn new(folder: impl Into<PathBuf>, format: TableFormat<T>) -> Self {
         let (folder, path) = (folder.into(), PathBuf::new());
-        Self { folder, format, path, lines: BTreeMap::new(), is_changed: false }
+        Self { folder, format, path, lines: BTreeMap::new(), sum: None, is_changed: false }
     }
 
     fn load(&mut self) -> Result<(), SinkError> {
         let bytes = match fs::read(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return self.check(),
             bytes => bytes.map_err(|error| failed(&self.path, &error))?,
         };
         for (number, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
@@ -61,8 +65,33 @@ impl<T> TableFileSink<T> {
             })?;
             self.lines.insert((self.format.key_of)(&record), line.to_vec());
         }
-        Ok(())
+        self.sum = Some(Sum::of(&bytes));
+        self.check()
     }
+
+    /// Checks that the file holds what it may.
+    fn check(&self) -> Result<(), SinkError> {
+        let path = self.flushed();
+        let text = match fs::read_to_string(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            text => text.map_err(|error| failed(&path, &error))?,
+        };
+        match text.lines().any(|line| line == word(self.sum)) {
+            true => Ok(()),
+            false if self.sum.is_none() => Err(damaged(&self.path, "it is gone")),
+            false => Err(damaged(&self.path, "it does not hold what was flushed to it")),
+        }
+    }
+
+    fn flushed(&self) -> PathBuf {
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        self.folder.join(format!(".{name}{FLUSHED}"))
+    }
+}
+
+/// A sum as it is written down.
+fn word(sum: Option<Sum>) -> String {
+    sum.map_or("none".to_owned(), |sum| sum.to_string())
 }
 
 impl<T> Clone for TableFileSink<T> {
@@ -108,7 +137,12 @@ impl<T: Record> Sink for TableFileSink<T> {
             return Ok(());
         }
         let rows: Vec<u8> = self.lines.values().flatten().copied().collect();
+        let (sum, flushed) = (Some(Sum::of(&rows)), self.flushed());
+        let words = format!("{}\n{}\n", word(self.sum), word(sum));
+        durable::replace(&flushed, words.as_bytes())
+            .map_err(|error| failed(&flushed, &error.into()))?;
         durable::replace(&self.path, &rows).map_err(|error| failed(&self.path, &error.into()))?;
+        self.sum = sum;
         self.is_changed = false;
         Ok(())
     }
@@ -154,5 +188,31 @@ mod tests {
         fs::write(&file, "31\nx\n").unwrap();
         let error = later.open(&place(0, 3)).unwrap_err().to_string();
         assert!(error.contains("part-0.ndjson: line 2 is not a row"), "{error}");
+    }
+
+    #[test]
+    fn a_table_that_does_not_hold_what_was_flushed_to_it_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut sink = TableFileSink::new(folder.path(), DIGITS);
+        sink.open(&place(0, 1)).unwrap();
+        let file = folder.path().join("part-0.ndjson");
+        let mut contents = Vec::new();
+        for number in [31, 12, 42] {
+            sink.write(vec![number]).unwrap();
+            sink.flush().unwrap();
+            contents.push(read(&file));
+        }
+        let open = |attempt| sink.clone().open(&place(0, attempt));
+        for cut in ["31\n", "", "31\n43\n"] {
+            fs::write(&file, cut).unwrap();
+            let error = open(2).unwrap_err().to_string();
+            assert!(error.contains("part-0.ndjson: it does not hold what was flushed"), "{error}");
+        }
+        fs::remove_file(&file).unwrap();
+        assert!(open(2).unwrap_err().to_string().contains("part-0.ndjson: it is gone"));
+        for whole in &contents[1..] {
+            fs::write(&file, whole).unwrap();
+            assert_eq!(open(2), Ok(()), "a crash may come before the last flush is through");
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
+use crate::connector::file::ledger::{self, Sum};
 use crate::connector::file::{WriteLine, damaged, destination, failed, stem};
 use crate::durable;
 use crate::element::Record;
@@ -51,8 +52,9 @@ impl<T: Record> WriteAheadSink for WriteAheadFileSink<T> {
         true
     }
 
-    fn open(&mut self, _place: &SinkPlace) -> Result<(), SinkError> {
-        durable::create_folder(&self.folder).map_err(|error| failed(&self.folder, &error))
+    fn open(&mut self, place: &SinkPlace) -> Result<(), SinkError> {
+        durable::create_folder(&self.folder).map_err(|error| failed(&self.folder, &error))?;
+        ledger::check(&self.folder, place, |id, _| self.part(id))
     }
 
     fn send(&mut self, id: TransactionId, records: Vec<T>) -> Result<(), SinkError> {
@@ -61,7 +63,8 @@ impl<T: Record> WriteAheadSink for WriteAheadFileSink<T> {
             (self.write_line)(record, &mut lines);
         }
         let part = self.part(id);
-        durable::replace(&part, &lines).map_err(|error| failed(&part, &error.into()))
+        durable::replace(&part, &lines).map_err(|error| failed(&part, &error.into()))?;
+        ledger::note(&self.folder, id, Sum::of(&lines))
     }
 
     fn mark(&mut self, id: TransactionId) -> Result<(), SinkError> {
@@ -84,10 +87,13 @@ impl<T: Record> WriteAheadSink for WriteAheadFileSink<T> {
         };
         let is_marked = (id.attempt.get(), id.sequence) <= (attempt, sequence);
         let part = self.part(id);
-        match is_marked && !part.is_file() {
-            true => Err(damaged(&part, format_args!("{} says that it is there", marks.display()))),
-            false => Ok(is_marked),
+        if is_marked && !part.is_file() {
+            return Err(damaged(&part, format_args!("{} says that it is there", marks.display())));
         }
+        if let Some(sum) = ledger::noted(&self.folder, id)?.filter(|_| is_marked) {
+            sum.check(&part)?;
+        }
+        Ok(is_marked)
     }
 }
 
@@ -105,7 +111,8 @@ mod tests {
         assert!(!sink.is_marked(id(4, 0)).unwrap(), "a crash here sends it again");
         sink.clone().send(id(4, 0), vec![1, 2]).unwrap();
         assert_eq!(read(&folder.path().join("part-1-4-0.ndjson")), "1\n2\n");
-        assert_eq!(durable::names_in(folder.path()).unwrap().len(), 1);
+        let names = durable::names_in(folder.path()).unwrap().into_iter().map(|(name, _)| name);
+        assert_eq!(names.collect::<Vec<_>>(), [".part-1.shown", "part-1-4-0.ndjson"]);
     }
 
     #[test]
@@ -121,7 +128,12 @@ mod tests {
         let marked = [(4, 0), (4, 1), (4, 2), (5, 0)]
             .map(|(attempt, sequence)| later.is_marked(id(attempt, sequence)).unwrap());
         assert_eq!(marked, [true, true, false, false]);
+        fs::write(folder.path().join("part-1-4-1.ndjson"), "2\n").unwrap();
+        let changed = later.is_marked(id(4, 1)).unwrap_err().to_string();
+        assert!(changed.contains("part-1-4-1.ndjson: its bytes are not those"), "{changed}");
         fs::remove_file(folder.path().join("part-1-4-1.ndjson")).unwrap();
+        let refused = later.clone().open(&place(1, 5)).unwrap_err().to_string();
+        assert!(refused.contains("part-1-4-1.ndjson: it is gone"), "{refused}");
         let gone = later.is_marked(id(4, 1)).unwrap_err();
         assert!(matches!(&gone, SinkError::Damaged(text) if text.contains("part-1-4-1.ndjson")));
         fs::write(folder.path().join(".part-1.marked"), "4").unwrap();

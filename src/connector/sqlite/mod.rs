@@ -120,6 +120,20 @@ impl<T> Client<T> {
         );
         let begun = connection.transaction_with_behavior(TransactionBehavior::Immediate);
         let transaction = begun.map_err(failed)?;
+        let is_there = |name: &str| -> rusqlite::Result<bool> {
+            let query = "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE name = ?)";
+            transaction.query_row(query, [name], |row| row.get(0))
+        };
+        // All are made in one transaction.
+        if is_there(&format!("{table}_progress")).map_err(failed)?
+            && !is_there(table).map_err(failed)?
+        {
+            return Err(SinkError::Damaged(format!(
+                "table {table} of {}: it is gone: put the database back as it was, or begin anew \
+                 with other places for output and checkpoints",
+                self.table.database.display()
+            )));
+        }
         transaction.execute_batch(&tables).map_err(failed)?;
         let progress = format!(
             "INSERT INTO {table}_progress VALUES (?, ?, -1, -1, 0)

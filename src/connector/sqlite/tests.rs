@@ -103,6 +103,19 @@ fn rule_074_rows_and_their_mark_are_there_together() {
 }
 
 #[test]
+fn a_table_that_is_gone_is_missed() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut sink = SqliteSink::new(table(folder.path()));
+    sink.open(&place(4)).unwrap();
+    sink.write(vec![1]).unwrap();
+    let database = Connection::open(folder.path().join("out.db")).unwrap();
+    database.execute_batch("DROP TABLE output").unwrap();
+    let error = sink.clone().open(&place(5)).unwrap_err();
+    let is_said = |text: &str| text.contains("table output of ") && text.contains("it is gone");
+    assert!(matches!(&error, SinkError::Damaged(text) if is_said(text)), "{error}");
+}
+
+#[test]
 fn what_is_no_database_is_refused_in_one_sentence() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("out.db");
