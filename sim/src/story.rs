@@ -13,8 +13,10 @@ fn words(event: &TraceEvent, graph: &PhysicalGraph) -> String {
     let name = |task: TaskId| graph.task_name(task);
     match *event {
         TraceEvent::Deployed { attempt, restored } => {
-            let from = restored.map_or("the start".to_owned(), |checkpoint| checkpoint.to_string());
-            format!("attempt {} begins from {from}", attempt.get())
+            // Without one, tasks may still go on from what they have stored on their own.
+            let from = restored.map(|checkpoint| format!("from {checkpoint}"));
+            let from = from.unwrap_or("without a checkpoint".to_owned());
+            format!("attempt {} begins {from}", attempt.get())
         }
         TraceEvent::Started { task, restored, .. } => starts(&name(task), restored),
         TraceEvent::Crashed { task, window, .. } => dies(&name(task), window),
