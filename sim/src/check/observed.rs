@@ -1,5 +1,5 @@
-//! What ought to come of a job of a user's own: what comes of it in runs without faults. What is not
-//! the same in all of those nobody can demand of a run with faults.
+//! What ought to come of a job of a user's own: what comes of it in runs without faults. What is
+//! not the same in all of those nobody can demand of a run with faults.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
