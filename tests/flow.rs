@@ -8,7 +8,7 @@ use std::time::Duration;
 use cofferdam::config::JobConfig;
 use cofferdam::connector::memory::{Collect, CollectTransactions, DiscardSink, Numbers, VecSource};
 use cofferdam::guarantee::Mechanism;
-use cofferdam::job::{JobBuilder, Stream};
+use cofferdam::job::{GraphError, JobBuilder, Stream};
 use cofferdam::operator::chain::Pass;
 use cofferdam::operator::source::{Fetch, Source, SourceError};
 use cofferdam::operator::split_source::Pieces;
@@ -155,4 +155,62 @@ fn a_rate_is_kept_to() {
     let report = run(&builder.build(JobConfig::default()).unwrap(), options).unwrap();
     assert_eq!(report.records_in, 50);
     assert!(report.wall >= Duration::from_millis(80), "{:?}", report.wall);
+}
+
+#[test]
+fn streams_of_two_builders_are_not_united() {
+    let stream = |builder: &JobBuilder, uid: &str| builder.source(uid, VecSource::new(vec![1_u64]));
+    let [own, other] = ["own", "other"].map(|name| JobBuilder::new(name, 1));
+    let joined = stream(&own, "numbers").union(stream(&other, "more").map("changed", |n| n));
+    joined.sink("out", Collect::default());
+    let wanted = GraphError::OtherBuilder {
+        first: "'numbers' of job 'own'".to_owned(),
+        second: "'changed' of job 'other'".to_owned(),
+    };
+    assert!(wanted.to_string().ends_with("begin both streams with one JobBuilder"));
+    for builder in [own, other] {
+        assert_eq!(builder.build(JobConfig::default()).err(), Some(wanted.clone()));
+    }
+}
+
+#[test]
+fn settings_with_which_nothing_happens_are_refused() {
+    let build = |config: JobConfig| {
+        let builder = JobBuilder::new("numbers", 1);
+        builder.source("numbers", Numbers::up_to(10)).sink("out", Collect::default());
+        builder.build(config).map(|_| ()).map_err(|error| error.to_string())
+    };
+    let zero = |checkpoint_interval| JobConfig { checkpoint_interval, ..JobConfig::default() };
+    let refused = build(zero(Duration::ZERO)).unwrap_err();
+    assert_eq!(refused, "checkpoint_interval is zero: it must be at least a nanosecond");
+    let refused = build(JobConfig { checkpoints_retained: 0, ..JobConfig::default() });
+    assert_eq!(refused.unwrap_err(), "checkpoints_retained is zero: it must be at least 1");
+    assert!(build(JobConfig { checkpoints_concurrent: 0, ..JobConfig::default() }).is_err());
+    assert_eq!(build(zero(Duration::from_nanos(1))), Ok(()));
+}
+
+/// Gives no records and does not say that there are none.
+#[derive(Clone)]
+struct Mute;
+
+impl Source for Mute {
+    type Record = u64;
+    type Split = u64;
+
+    fn discover(&mut self, _parallelism: usize) -> Result<Vec<u64>, SourceError> {
+        Ok(vec![0])
+    }
+
+    fn read(&mut self, _split: &mut u64, _records_max: usize) -> Result<Fetch<u64>, SourceError> {
+        Ok(Fetch::Records(Vec::new()))
+    }
+}
+
+#[test]
+fn a_source_that_gives_nothing_and_stays_where_it_is_ends_the_run() {
+    let builder = JobBuilder::new("mute", 1);
+    builder.source("mute", Mute).sink("out", Collect::default());
+    let job = builder.build(JobConfig::default()).unwrap();
+    let error = run(&job, RunOptions::default()).unwrap_err();
+    assert!(error.to_string().contains("gave no records and stayed where it was"), "{error}");
 }

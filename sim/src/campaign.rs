@@ -42,6 +42,10 @@ pub struct Tally {
     pub runs: u64,
     /// Runs about whose state or output nothing could be said.
     pub unknown: u64,
+    /// What could not be judged, and in how many runs.
+    pub unjudged: BTreeMap<(Subject, String), u64>,
+    /// Runs in which an attempt went on from a checkpoint in the midst of the input.
+    pub restored: u64,
     /// Runs in which a claim was violated.
     pub refuted: u64,
     /// Where.
@@ -220,6 +224,10 @@ impl Tally {
         self.wrong += judgement.wrong as u64;
         self.unexpected += judgement.unexpected as u64;
         self.stuck += u64::from(judgement.stuck);
+        self.restored += u64::from(report.is_restored);
+        for open in &judgement.unjudged {
+            *self.unjudged.entry(open.clone()).or_default() += 1;
+        }
         add_all(&mut self.windows, &report.windows);
         add_all(&mut self.disturbances, &report.disturbances);
         let verdicts =
@@ -251,6 +259,8 @@ impl Tally {
         self.wrong += other.wrong;
         self.unexpected += other.unexpected;
         self.stuck += other.stuck;
+        self.restored += other.restored;
+        add_all(&mut self.unjudged, &other.unjudged);
         self.events += other.events;
         add_all(&mut self.windows, &other.windows);
         add_all(&mut self.disturbances, &other.disturbances);
@@ -310,9 +320,9 @@ pub fn windows_of(mechanism: Mechanism, sink: SinkContract, claim: Claim) -> Vec
     windows
 }
 
-fn add_all<K: Ord + Copy>(into: &mut BTreeMap<K, u64>, from: &BTreeMap<K, u64>) {
+fn add_all<K: Ord + Clone>(into: &mut BTreeMap<K, u64>, from: &BTreeMap<K, u64>) {
     for (key, count) in from {
-        *into.entry(*key).or_default() += count;
+        *into.entry(key.clone()).or_default() += count;
     }
 }
 

@@ -121,9 +121,11 @@ impl Decider {
             Purpose::Messages => &mut self.messages,
             Purpose::Storage => &mut self.storage,
             Purpose::Upstream => &mut self.upstream,
-            Purpose::Schedule | Purpose::Options | Purpose::Workload | Purpose::Faults => {
-                &mut self.schedule
-            }
+            Purpose::Schedule
+            | Purpose::Options
+            | Purpose::Workload
+            | Purpose::Faults
+            | Purpose::Pace => &mut self.schedule,
         };
         let drawn = if bound > 1 { dice.below(bound) } else { 0 };
         let decided = match &mut self.scripted {

@@ -21,6 +21,8 @@ pub enum Purpose {
     Storage = 6,
     /// What becomes of the systems behind the sources.
     Upstream = 7,
+    /// How fast sources read.
+    Pace = 8,
 }
 
 /// A stream of random numbers.

@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use cofferdam::config::{CommitRetry, JobConfig, OnLoss, RestartStrategy};
+use cofferdam::graph::{Partition, PhysicalGraph};
 use cofferdam::guarantee::{Mechanism, StateHome};
 use serde::{Deserialize, Serialize};
 
@@ -120,6 +121,10 @@ pub struct Options {
     /// How many checkpoints may be in flight, where they may overlap.
     #[serde(default = "one")]
     pub checkpoints_concurrent: usize,
+    /// The time between two reads of a source. Records that come all at once are often gone before
+    /// the first checkpoint is complete, and then no run is restored in the midst of them.
+    #[serde(default)]
+    pub read_pause_us: u64,
     /// When the job is stopped and begins again with another parallelism; not under mechanisms
     /// whose state stays where it is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -201,6 +206,7 @@ impl Options {
             commit_tries: 1,
             checkpoints_concurrent: 1,
             rescales: Vec::new(),
+            read_pause_us: 0,
         };
         let kinds_permille = match profile {
             FaultProfile::None => 0,
@@ -250,6 +256,60 @@ impl Options {
         later.chain([self.parallelism]).max().unwrap_or(1)
     }
 
+    /// Whether a run can be made of them.
+    ///
+    /// # Errors
+    /// If not, with the option and what it may be.
+    pub fn check(&self) -> Result<(), String> {
+        let counts = [
+            ("parallelism", self.parallelism as u64, 1, 1_000),
+            ("key_groups", u64::from(self.key_groups), 1, 32_768),
+            ("records", self.records as u64, 0, RECORDS_MAX as u64),
+            ("workers", self.workers as u64, 1, 1_000),
+            ("channel_batches", self.channel_batches as u64, 1, RECORDS_MAX as u64),
+            ("batch_records_max", self.batch_records_max, 1, RECORDS_MAX as u64),
+            ("checkpoint_interval_us", self.checkpoint_interval_us, 1, MICROS_MAX),
+            ("checkpoints_retained", self.checkpoints_retained as u64, 1, 1_000),
+            ("checkpoints_concurrent", self.checkpoints_concurrent as u64, 1, 1_000),
+            ("queue_open_max", self.queue_open_max as u64, 1, RECORDS_MAX as u64),
+            ("task_crashes", self.task_crashes, 0, CRASHES_MAX),
+            ("worker_crashes", self.worker_crashes, 0, CRASHES_MAX),
+            ("coordinator_crashes", self.coordinator_crashes, 0, CRASHES_MAX),
+            ("truncations", self.truncations, 0, CRASHES_MAX),
+        ];
+        let times = [
+            ("checkpoint_pause_us", self.checkpoint_pause_us),
+            ("checkpoint_timeout_us", self.checkpoint_timeout_us),
+            ("alignment_timeout_us", self.alignment_timeout_us),
+            ("channel_delay_us", self.channel_delay_us),
+            ("step_us", self.step_us),
+            ("message_delay_us", self.message_delay_us),
+            ("external_delay_us", self.external_delay_us),
+            ("detection_us", self.detection_us),
+            ("start_us", self.start_us),
+            ("queue_redelivery_us", self.queue_redelivery_us),
+            ("faults_until_us", self.faults_until_us),
+            ("transaction_timeout_us", self.transaction_timeout_us),
+            ("read_pause_us", self.read_pause_us),
+        ];
+        let times = times.map(|(name, value)| (name, value, 0, MICROS_MAX));
+        let mut all = counts.into_iter().chain(times);
+        match all.find(|(_, value, least, most)| !(least..=most).contains(&value)) {
+            Some((name, value, least, most)) => {
+                Err(format!("{name} is {value}: it must be from {least} to {most}"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Draws a pause between two reads, so that in every other run the input lasts as long as
+    /// several checkpoints, however short it is.
+    pub fn draw_pause(&mut self, seed: u64) {
+        let dice = &mut Dice::new(seed, Purpose::Pace);
+        let lasts_us = *dice.pick(&[0, 0, 10_000, 30_000]);
+        self.read_pause_us = lasts_us / self.records.max(1) as u64;
+    }
+
     /// As [`Options::draw_faults`], of commits.
     fn draw_commit_faults(&mut self, dice: &mut Dice, kinds_permille: u64) {
         let mut kind = |usual: &[u64]| {
@@ -278,6 +338,35 @@ impl Options {
         self.zombies_permille = kind(&[200, 700]);
         // Most runs crash a task: a run without any crash tells little.
         self.task_crashes = dice.between(0, 4);
+    }
+
+    /// The time in which most checkpoints of this graph complete without faults, if records wait in
+    /// every channel. Behind a shorter timeout a job would begin again and again for ever, and no
+    /// protocol is to blame for that.
+    pub fn checkpoint_needs_us(&self, graph: &PhysicalGraph) -> u64 {
+        let vertices = graph.vertices();
+        let mut through = vec![0_u64; vertices.len()];
+        // A vertex has a greater number than those before it.
+        for from in graph.vertex_ids() {
+            if vertices[from.index()].is_source {
+                through[from.index()] = self.records as u64;
+            }
+            let records = through[from.index()];
+            for edge in graph.edges_from(from) {
+                let to = edge.to.index();
+                let copies = match edge.partition {
+                    Partition::Broadcast => vertices[to].parallelism as u64,
+                    Partition::Forward | Partition::Hash | Partition::Rebalance => 1,
+                };
+                through[to] = through[to].saturating_add(records.saturating_mul(copies));
+            }
+        }
+        // One subtask may get all of them.
+        let most = through.into_iter().max().unwrap_or_default();
+        let record = self.step_us + self.channel_delay_us / self.channel_batches as u64;
+        let others = 6 * self.external_delay_us + 4 * self.message_delay_us;
+        // Most delays are an eighth of the greatest, or less.
+        most.saturating_mul(record).saturating_add(others) / 8
     }
 
     /// What the coordinator and the tasks are told.
@@ -310,6 +399,15 @@ impl Options {
         }
     }
 }
+
+/// As many records as can be simulated in the memory of a usual machine.
+pub const RECORDS_MAX: usize = 10_000_000;
+
+/// More crashes than any run survives in a time that one can wait for.
+const CRASHES_MAX: u64 = 10_000;
+
+/// A day.
+const MICROS_MAX: u64 = 86_400_000_000;
 
 /// Longer than any run of checkpoints and restarts takes: what is due is committed by then.
 pub const TRANSACTION_TIMEOUT_US: u64 = 10_000_000;

@@ -23,9 +23,9 @@ use crate::jobs::{BuiltinJob, Case, CaseData, JobError, OffsetAt, Parameters, Se
 use crate::log::Log;
 use crate::options::{FaultProfile, Options};
 use crate::oracle::{
-    self, AppliedFact, Cells, Facts, Judgement, Layout, RowFact, SinkFacts, StateFacts,
+    self, AppliedFact, Cells, Facts, Judgement, Layout, RowFact, SinkFacts, StateFacts, Subject,
 };
-use crate::reference::{ByUid, Outcome, Rows, Table, of_uid};
+use crate::reference::{ByUid, Doubts, Outcome, Rows, Table, of_uid};
 use crate::world::{Applied, Ending, Plan, World, cell_hash, events_max, hash_bytes, mix};
 
 /// Where cases come from: a built-in job, or one of a user's own.
@@ -69,6 +69,8 @@ pub struct Mode {
     pub alignment_timeout: Option<Duration>,
     /// Likewise how many checkpoints may be in flight.
     pub checkpoints_concurrent: Option<usize>,
+    /// Sources pause between reads in some runs: for jobs and inputs that may be small.
+    pub draws_pause: bool,
 }
 
 impl<J: BuiltinJob + ?Sized> CaseSource for &J {
@@ -98,6 +100,7 @@ impl Mode {
             parallelism: None,
             alignment_timeout: None,
             checkpoints_concurrent: None,
+            draws_pause: false,
         }
     }
 
@@ -109,6 +112,9 @@ impl Mode {
             self.checkpoints_concurrent.unwrap_or(options.checkpoints_concurrent);
         if let Some(timeout) = self.alignment_timeout {
             options.alignment_timeout_us = timeout.as_micros() as u64;
+        }
+        if self.draws_pause {
+            options.draw_pause(seed);
         }
         options
     }
@@ -158,6 +164,8 @@ pub struct Report {
     /// How often readers of idempotent sinks saw a row again that had been replaced, until the
     /// replay had caught up.
     pub seen_again: u64,
+    /// An attempt went on from a checkpoint in the midst of the input.
+    pub is_restored: bool,
     /// Decisions of the scenario that did not apply.
     pub diverged: Vec<Divergence>,
 }
@@ -185,7 +193,8 @@ impl Run {
         script: Option<Script>,
         records_decisions: bool,
     ) -> Result<Self, JobError> {
-        let (options, faults, decider) = match script {
+        let is_drawn = script.is_none();
+        let (mut options, faults, decider) = match script {
             Some(Script { options, faults, decisions }) => {
                 let decider = match decisions {
                     Some(decisions) => Decider::scripted(seed, decisions),
@@ -195,25 +204,20 @@ impl Run {
             }
             None => (mode.options(seed), None, Decider::new(seed, records_decisions)),
         };
-        let key_groups = options.key_groups.max(options.parallelism_max() as u32);
-        let setup = Setup {
-            shape: Shape {
-                parallelism: options.parallelism,
-                key_groups: KeyGroupCount::new(key_groups),
-                first: None,
-            },
-            sink: mode.sink,
-            config: JobConfig { state: mode.state, ..options.job_config(mode.mechanism) },
-            parameters: mode.parameters.clone(),
-        };
-        let data = CaseData { seed, records: options.records, lines: mode.lines.clone() };
-        let case = source.case(&data, &setup)?;
+        let mut case = put_together(source, mode, seed, &options, None)?;
+        if is_drawn {
+            let needed_us = options.checkpoint_needs_us(case.job.graph());
+            if options.checkpoint_timeout_us < needed_us {
+                options.checkpoint_timeout_us = needed_us;
+                case = put_together(source, mode, seed, &options, None)?;
+            }
+        }
         let faults = faults.unwrap_or_else(|| fault::plan(seed, &options, case.job.graph()));
         let initial = case.job.discover().map_err(|error| JobError::Input(error.to_string()))?;
         let claim = mode.claim.unwrap_or_else(|| case.job.claim().claim());
         let records = records_with_effects(&case);
         let effects = records.iter().map(|(_, state, rows)| u64::from(1 + state + rows)).sum();
-        let first_parallelism = options.parallelism;
+        let drawn = options.clone();
         let layouts = 1 + options.rescales.len() as u64;
         let events_max = layouts * events_max(effects);
         let mut plan = Plan {
@@ -227,9 +231,7 @@ impl Run {
             next: None,
         };
         let layouts = plan.plan_layouts(seed, |parallelism| {
-            let first = Some(first_parallelism);
-            let shape = Shape { parallelism, first, ..setup.shape };
-            source.case(&data, &Setup { shape, ..setup.clone() })
+            put_together(source, mode, seed, &drawn, Some(parallelism))
         })?;
         let jobs = std::iter::once(case.job.clone()).chain(layouts).collect();
         let world = World::new(Rc::new(plan), decider);
@@ -298,6 +300,7 @@ impl Run {
             ending: world.ending().cloned(),
             windows,
             disturbances,
+            is_restored: world.is_restored(),
             diverged: world.decider().diverged(),
         }
     }
@@ -337,7 +340,7 @@ impl Run {
             Some(Ending::Failed(error)) => Some(error.to_string()),
             Some(Ending::Finished | Ending::Stopped | Ending::Stuck) | None => None,
         };
-        judge(&Facts {
+        let mut judgement = judge(&Facts {
             trace: &trace,
             control: &control,
             channels: &layouts[0].channels,
@@ -362,7 +365,11 @@ impl Run {
             },
             sinks: &sinks.facts(),
             records: &self.records,
-        })
+        });
+        for (subject, reason) in unjudged(&state.doubts, job, self.claim) {
+            judgement.leave_open(subject, reason);
+        }
+        judgement
     }
 
     /// What the reference makes of just what each attempt had taken in, where attempts share
@@ -414,6 +421,28 @@ impl Run {
     }
 }
 
+/// The job in the shape that the options say, or in a later one with this parallelism.
+fn put_together(
+    source: &dyn CaseSource,
+    mode: &Mode,
+    seed: u64,
+    options: &Options,
+    later: Option<usize>,
+) -> Result<Case, JobError> {
+    let key_groups = options.key_groups.max(options.parallelism_max() as u32);
+    let setup = Setup {
+        shape: Shape {
+            parallelism: later.unwrap_or(options.parallelism),
+            key_groups: KeyGroupCount::new(key_groups),
+            first: later.map(|_| options.parallelism),
+        },
+        sink: mode.sink,
+        config: JobConfig { state: mode.state, ..options.job_config(mode.mechanism) },
+        parameters: mode.parameters.clone(),
+    };
+    source.case(&CaseData { seed, records: options.records, lines: mode.lines.clone() }, &setup)
+}
+
 /// The state at the end of a run beside what the reference has.
 struct State {
     cells: Cells,
@@ -422,22 +451,21 @@ struct State {
     of_applied: Option<Cells>,
     /// The rows that are due, where they follow from the order in which records reached the state.
     of_order: Option<ByUid<Rows>>,
+    /// What is compared with itself, since nobody can say what it should be.
+    doubts: Doubts,
 }
 
 impl State {
     fn of(world: &World, case: &Case, claim: Claim, last: &[Applied]) -> Self {
         let cells = cells_of(world);
-        let expected = case.reference.run_all();
+        let doubts = case.reference.doubts();
+        let expected = undisputed(case.reference.run_all(), &doubts, &cells, world, &case.job);
         let is_right = claim.state == Level::ExactlyOnce && cells == expected.cells;
         let of_applied = if is_right { None } else { values_of_applied(case, &cells, last) };
-        let of_order = case.reference.rows_depend_on_order().then(|| {
-            match case.reference.run(&records_of(last)) {
-                Some(outcome) => outcome.outputs,
-                // Nobody can say what the values should be: then only the origins of rows speak.
-                None => visible_rows(world, &case.job),
-            }
-        });
-        Self { cells, expected, of_applied, of_order }
+        let depends = case.reference.rows_depend_on_order();
+        let of_order = if depends { case.reference.run(&records_of(last)) } else { None };
+        let of_order = of_order.map(|outcome| outcome.outputs);
+        Self { cells, expected, of_applied, of_order, doubts }
     }
 
     /// The rows that a sink should show.
@@ -569,15 +597,77 @@ fn values_of_applied(case: &Case, cells: &Cells, last: &[Applied]) -> Option<Cel
     Some(values)
 }
 
-fn visible_rows(world: &World, job: &Job) -> ByUid<Rows> {
-    let mut rows = ByUid::new();
+/// What is expected, with what is in doubt as it was found.
+fn undisputed(
+    mut expected: Outcome,
+    doubts: &Doubts,
+    cells: &Cells,
+    world: &World,
+    job: &Job,
+) -> Outcome {
+    for uid in &doubts.cells {
+        expected.cells.insert(uid.clone(), cells.get(uid).cloned().unwrap_or_default());
+    }
     for vertex in job.graph().vertex_ids() {
         let Some((uid, _)) = job.sink(vertex) else { continue };
-        for row in world.external().visible(vertex) {
-            of_uid::<Rows>(&mut rows, uid).push(&row.bytes);
+        let uid = uid.to_string();
+        if doubts.rows.contains(&uid) {
+            let mut found = Rows::new();
+            world.external().visible(vertex).for_each(|row| found.push(&row.bytes));
+            expected.outputs.insert(uid.clone(), found);
+        }
+        if doubts.tables.contains(&uid) {
+            let rows = world.external().visible(vertex);
+            let keyed =
+                rows.filter_map(|row| Some((row.key.as_ref()?.to_vec(), row.bytes.to_vec())));
+            expected.tables.insert(uid, keyed.collect());
         }
     }
-    rows
+    expected
+}
+
+/// What the claim speaks of and is in doubt.
+fn unjudged(doubts: &Doubts, job: &Job, claim: Claim) -> Vec<(Subject, String)> {
+    let mut open = Vec::new();
+    let mut differs = |subject, what: String| {
+        open.push((subject, format!("{what} not the same in all runs without faults")));
+    };
+    match claim.state {
+        Level::ExactlyOnce => {
+            for uid in &doubts.cells {
+                differs(Subject::State, format!("the state of '{uid}' is"));
+            }
+        }
+        Level::AtLeastOnce if doubts.state_effects => {
+            differs(Subject::State, "the records that are taken into the state are".to_owned());
+        }
+        Level::AtLeastOnce | Level::AtMostOnce | Level::None => (),
+    }
+    let counts_only = match claim.output {
+        Some(Level::ExactlyOnce) => false,
+        Some(Level::AtLeastOnce) => true,
+        Some(Level::AtMostOnce | Level::None) | None => return open,
+    };
+    for vertex in job.graph().vertex_ids() {
+        let Some((uid, sink)) = job.sink(vertex) else { continue };
+        let (in_doubt, what) = match sink.contract() {
+            SinkContract::TwoPhase | SinkContract::WriteAhead if !counts_only => {
+                (doubts.rows.contains(&**uid), "rows")
+            }
+            SinkContract::Idempotent if !counts_only => {
+                (doubts.tables.contains(&**uid), "last rows of the keys")
+            }
+            SinkContract::TwoPhase
+            | SinkContract::WriteAhead
+            | SinkContract::Idempotent
+            | SinkContract::Plain
+            | SinkContract::Discard => (doubts.output_effects, "records that give rows"),
+        };
+        if in_doubt {
+            differs(Subject::Output, format!("the {what} of '{uid}' are"));
+        }
+    }
+    open
 }
 
 fn records_of(applied: &[Applied]) -> Vec<RecordId> {

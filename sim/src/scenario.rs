@@ -14,7 +14,7 @@ use crate::fault::{Cut, Fault, Scope, Trigger};
 use crate::options::Options;
 use crate::run::{Run, Script};
 use crate::story::word;
-use crate::world::Plan;
+use crate::world::{Plan, hash_bytes};
 
 /// A scenario file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -43,6 +43,9 @@ pub struct Scenario {
     /// The hash of the trace, to be reached again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace_hash: Option<String>,
+    /// The hash of the rest of the file, to tell whether somebody has edited it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content_hash: Option<String>,
     /// The claim that was judged, where it does not follow from the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim: Option<ClaimText>,
@@ -180,12 +183,15 @@ pub enum ScenarioError {
     /// Not TOML, or not these fields.
     #[error("{0}")]
     Parse(String),
-    /// A newer version.
-    #[error("it has version {found}, and this build reads up to version {VERSION}")]
+    /// A newer version, or none that there ever was.
+    #[error("it has version {found}, and this build reads versions from 1 to {VERSION}")]
     Version {
         /// The version found.
         found: u32,
     },
+    /// Options that no run can have.
+    #[error("[options] {0}")]
+    Options(String),
     /// A crash that says neither where nor when.
     #[error("fault {place} says neither call and cut, nor window and occurrence, nor output")]
     Fault {
@@ -205,13 +211,26 @@ impl Scenario {
             version: Option<u32>,
         }
         let parse_error = |error: toml::de::Error| {
-            ScenarioError::Parse(error.to_string().trim_end().replace('\n', " "))
+            let line = |at: usize| 1 + text[..at].matches('\n').count();
+            let place = error.span().map(|span| format!("line {}: ", line(span.start)));
+            let what = error.message().trim_end().replace('\n', ", ");
+            ScenarioError::Parse(place.unwrap_or_default() + &what)
         };
         let head: Head = toml::from_str(text).map_err(parse_error)?;
         match head.version {
-            Some(found) if found > VERSION => Err(ScenarioError::Version { found }),
-            Some(_) | None => toml::from_str(text).map_err(parse_error),
+            Some(found) if !(1..=VERSION).contains(&found) => Err(ScenarioError::Version { found }),
+            Some(_) | None => {
+                let scenario: Self = toml::from_str(text).map_err(parse_error)?;
+                let options = scenario.options.as_ref();
+                options.map_or(Ok(()), Options::check).map_err(ScenarioError::Options)?;
+                Ok(scenario)
+            }
         }
+    }
+
+    /// A hash of all that it says but what it says of itself.
+    pub fn content(&self) -> u64 {
+        hash_bytes(0, Self { content_hash: None, ..self.clone() }.text().as_bytes())
     }
 
     /// The text of the file.

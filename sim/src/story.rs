@@ -1,7 +1,7 @@
 //! A trace as people read it: one line an event, with the names of tasks and channels.
 
 use cofferdam::graph::PhysicalGraph;
-use cofferdam::id::{ChannelId, CheckpointId, SplitId, TaskId, TransactionId};
+use cofferdam::id::{AttemptId, ChannelId, CheckpointId, SplitId, TaskId, TransactionId};
 use cofferdam::trace::{TraceEvent, Traced, Window};
 
 /// The event in one line.
@@ -12,10 +12,7 @@ pub fn line(traced: &Traced, graph: &PhysicalGraph) -> String {
 fn words(event: &TraceEvent, graph: &PhysicalGraph) -> String {
     let name = |task: TaskId| graph.task_name(task);
     match *event {
-        TraceEvent::Deployed { attempt, restored } => {
-            let from = restored.map_or("the start".to_owned(), |checkpoint| checkpoint.to_string());
-            format!("attempt {} begins from {from}", attempt.get())
-        }
+        TraceEvent::Deployed { attempt, restored } => begins(attempt, restored),
         TraceEvent::Started { task, restored, .. } => starts(&name(task), restored),
         TraceEvent::Crashed { task, window, .. } => dies(&name(task), window),
         TraceEvent::CoordinatorCrashed { window } => dies("the coordinator", window),
@@ -84,6 +81,13 @@ fn words(event: &TraceEvent, graph: &PhysicalGraph) -> String {
         TraceEvent::Finished => "the job is finished".to_owned(),
         TraceEvent::Failed => "the job has failed".to_owned(),
     }
+}
+
+/// Without a checkpoint, tasks may still go on from what they have stored on their own.
+fn begins(attempt: AttemptId, restored: Option<CheckpointId>) -> String {
+    let from = restored.map(|checkpoint| format!("from {checkpoint}"));
+    let from = from.unwrap_or("without a checkpoint".to_owned());
+    format!("attempt {} begins {from}", attempt.get())
 }
 
 fn starts(who: &str, restored: Option<(CheckpointId, u64)>) -> String {

@@ -14,12 +14,13 @@ use crate::time::Instant;
 
 impl Coordinator {
     /// Whether a checkpoint may begin when it is due: a due one waits while as many are in flight
-    /// as may be (rule 43), and where only the end is covered, for the end.
+    /// as may be (rule 43), where only the end is covered, for the end, and while a reader waits
+    /// for the parts of those in flight, which overlapping ones could put off for ever.
     pub(super) fn may_trigger(&self) -> bool {
         let mechanism = self.config.mechanism;
         let awaits_end = mechanism.awaits_end() && !self.reports.all_at_end();
         let has_room = self.in_flight.checkpoints().count() < self.concurrent_max();
-        mechanism.takes_checkpoints() && has_room && !awaits_end
+        mechanism.takes_checkpoints() && has_room && !awaits_end && !self.has_reader_put_off()
     }
 
     /// How many checkpoints may be in flight.

@@ -100,6 +100,12 @@ impl Enumerator {
         Some((self.waiting.remove(place), message))
     }
 
+    /// Whether there is an answer for a reader that waits, and of which `is_meant` says so.
+    pub(super) fn could_answer(&self, is_meant: impl Fn(TaskId) -> bool) -> bool {
+        let has_answer = !self.unassigned.is_empty() || self.is_complete;
+        has_answer && self.waiting.iter().any(|reader| is_meant(*reader))
+    }
+
     /// Whether to search behind so many splits: a reader waits, and there is none left.
     pub(super) fn search(&mut self) -> Option<u32> {
         let is_due = !self.waiting.is_empty()

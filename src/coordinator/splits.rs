@@ -40,6 +40,12 @@ impl Coordinator {
         }
     }
 
+    /// Whether a reader could be answered, but for a checkpoint that lacks its part.
+    pub(super) fn has_reader_put_off(&self) -> bool {
+        let is_put_off = |reader: TaskId| !self.may_hear(reader);
+        self.enumerators.iter().any(|of| of.could_answer(is_put_off))
+    }
+
     /// Whether what is sent to a reader now can not become part of both its own snapshot and the
     /// coordinator's, which was taken at the trigger (rule 80).
     fn may_hear(&self, reader: TaskId) -> bool {
@@ -75,6 +81,17 @@ mod tests {
 
     impl Bench {
         fn new(recovered: Recovered) -> Self {
+            Self::with(recovered, 1)
+        }
+
+        /// With an attempt whose tasks run, and of whose checkpoints several may be in flight.
+        fn overlapping() -> Self {
+            let mut bench = Self::with(Recovered::default(), 4);
+            bench.deploy();
+            bench
+        }
+
+        fn with(recovered: Recovered, checkpoints_concurrent: usize) -> Self {
             let assigned = vec![Readers { source: SOURCE, tasks: READERS.to_vec() }];
             let plan =
                 Plan { tasks: 2, sources: READERS.to_vec(), assigned, shape: JobShape::default() };
@@ -82,6 +99,7 @@ mod tests {
                 checkpoint_interval: INTERVAL,
                 checkpoint_pause_min: Duration::ZERO,
                 checkpoint_failures_tolerable: 1,
+                checkpoints_concurrent,
                 ..JobConfig::default()
             };
             let now = Instant::ZERO;
@@ -324,5 +342,20 @@ mod tests {
         let attempt = bench.coordinator.attempt();
         bench.coordinator.handle_cancelled(bench.now, attempt);
         assert_eq!(bench.outputs(), ["bad input in task t0: no such folder"]);
+    }
+
+    #[test]
+    fn checkpoints_that_overlap_do_not_put_a_reader_off_for_ever() {
+        let mut bench = Bench::overlapping();
+        assert_eq!(bench.ask(READERS[0]), ["search 0"]);
+        bench.pass();
+        assert!(bench.coordinator.is_in_flight(), "a checkpoint lacks the reader's part");
+        assert_eq!(bench.find(Found::Splits(vec![vec![0]])), [""; 0], "rule 80");
+        // The next one is due before the first one has the part.
+        bench.pass();
+        assert_eq!(bench.coordinator.stats().checkpoints_triggered, 1, "it waits for the reader");
+        assert_eq!(bench.acknowledge(READERS[0], 1), ["t0 split-0"]);
+        bench.pass();
+        assert_eq!(bench.coordinator.stats().checkpoints_triggered, 2);
     }
 }

@@ -83,6 +83,8 @@ struct Draft {
     edges: Vec<Edge>,
     uids: BTreeSet<String>,
     duplicate: Option<String>,
+    /// A stream of this job that was united with one of another builder.
+    united: Option<GraphError>,
     /// Streams that have been begun and not yet ended, by a number of their own.
     open: BTreeMap<usize, String>,
     begun: usize,
@@ -112,6 +114,7 @@ impl JobBuilder {
                 edges: Vec::new(),
                 uids: BTreeSet::new(),
                 duplicate: None,
+                united: None,
                 open: BTreeMap::new(),
                 begun: 0,
             })),
@@ -209,6 +212,9 @@ impl JobBuilder {
     /// If it can not work, with the reason.
     pub fn build(self, config: JobConfig) -> Result<Job, GraphError> {
         let draft = self.draft.borrow();
+        if let Some(error) = &draft.united {
+            return Err(error.clone());
+        }
         if let Some(uid) = &draft.duplicate {
             return Err(GraphError::DuplicateUid(uid.clone()));
         }
@@ -230,6 +236,7 @@ impl JobBuilder {
                 return Err(GraphError::Parallelism { uid, parallelism, max: key_groups.get() });
             }
         }
+        check_settings(&config)?;
         check_mechanism(&draft.vertices, &config)?;
         check_destinations(&draft.vertices)?;
         let (vertices, parts) = draft.vertices.iter().cloned().unzip();
@@ -314,12 +321,27 @@ impl<S: Segment> Stream<S> {
         (branch(), branch())
     }
 
-    /// The records of both streams.
+    /// The records of both streams, which must be of one [`JobBuilder`].
     pub fn union<R: Segment<Out = S::Out>>(self, other: Stream<R>) -> Stream<Pass<S::Out>> {
         let draft = self.draft.clone();
         let parallelism = self.parallelism.max(other.parallelism);
-        let inputs = vec![Input::forward(self.seal(None)), Input::forward(other.seal(None))];
+        let first = self.name();
+        let mut inputs = vec![Input::forward(self.seal(None))];
+        if Rc::ptr_eq(&draft, &other.draft) {
+            inputs.push(Input::forward(other.seal(None)));
+        } else {
+            // A vertex of another builder means nothing here, so neither of the two can be built.
+            let error = GraphError::OtherBuilder { first, second: other.name() };
+            other.draft.borrow_mut().united = Some(error.clone());
+            draft.borrow_mut().united = Some(error);
+        }
         Stream::begin(&draft, parallelism, None, inputs)
+    }
+
+    /// The last operator with a name, and the job.
+    fn name(&self) -> String {
+        let draft = self.draft.borrow();
+        format!("'{}' of job '{}'", draft.open[&self.head.open], draft.name)
     }
 
     /// Spreads the records by a key that `key_of` computes: all records of a key meet in one
@@ -554,6 +576,23 @@ fn check_destinations(vertices: &[(Vertex, VertexParts)]) -> Result<(), GraphErr
         }
     }
     Ok(())
+}
+
+/// What is zero here would hang a job, or leave it without what it resumes from.
+fn check_settings(config: &JobConfig) -> Result<(), GraphError> {
+    let (time, one) = ("a nanosecond", "1");
+    let settings = [
+        ("checkpoint_interval", config.checkpoint_interval.is_zero(), time),
+        ("checkpoint_timeout", config.checkpoint_timeout.is_zero(), time),
+        ("checkpoints_concurrent", config.checkpoints_concurrent == 0, one),
+        ("checkpoints_retained", config.checkpoints_retained == 0, one),
+        ("batch_records", config.batch_records == 0, one),
+        ("channel_batches", config.channel_batches == 0, one),
+    ];
+    match settings.into_iter().find(|(_, is_zero, _)| *is_zero) {
+        Some((setting, _, least)) => Err(GraphError::ZeroSetting { setting, least }),
+        None => Ok(()),
+    }
 }
 
 fn check_mechanism(

@@ -136,6 +136,22 @@ pub enum GraphError {
     /// Two operators with the same uid: their state could not be told apart.
     #[error("the uid '{0}' is used twice: state is found again by uid")]
     DuplicateUid(String),
+    /// A union of streams that are not of one job.
+    #[error("{first} and {second} can not be united: begin both streams with one JobBuilder")]
+    OtherBuilder {
+        /// The one stream.
+        first: String,
+        /// The other.
+        second: String,
+    },
+    /// A setting with which nothing would ever happen.
+    #[error("{setting} is zero: it must be at least {least}")]
+    ZeroSetting {
+        /// The field of [`JobConfig`].
+        setting: &'static str,
+        /// What it may be.
+        least: &'static str,
+    },
     /// A parallelism that can not be.
     #[error(
         "'{uid}' has parallelism {parallelism}: it must be from 1 to {max}, the number of key \

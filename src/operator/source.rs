@@ -195,7 +195,12 @@ pub(crate) fn read_at<T: Record, S: Record>(
     };
     match read(&mut split) {
         Ok(Fetch::Records(records)) => {
-            ReadOutcome::Records { records: Batch::new(records), cursor: codec::encode(&split) }
+            let (records, next) = (Batch::new(records), codec::encode(&split));
+            if records.is_empty() && next == cursor {
+                // It would be asked for ever.
+                return ReadOutcome::Failed(TaskError::Input(NO_PROGRESS.to_owned()));
+            }
+            ReadOutcome::Records { records, cursor: next }
         }
         Ok(Fetch::Nothing) => ReadOutcome::Nothing,
         Ok(Fetch::End) => ReadOutcome::End,
@@ -205,6 +210,9 @@ pub(crate) fn read_at<T: Record, S: Record>(
         Err(error) => ReadOutcome::Failed(error.into()),
     }
 }
+
+const NO_PROGRESS: &str = "the source gave no records and stayed where it was: it has to give \
+                           Fetch::Nothing if there may be some later, and Fetch::End if not";
 
 /// A request to read. The driver answers when it likes: not while the task's outputs are full.
 #[derive(Clone, Debug, PartialEq, Eq)]

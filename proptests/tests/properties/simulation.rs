@@ -158,6 +158,7 @@ fn scenario(job: &str, guarantee: Guarantee, seed: u64, run: &Run) -> Scenario {
         seed: Seed(seed),
         build: None,
         trace_hash: None,
+        content_hash: None,
         claim: None,
         parameters: BTreeMap::new(),
         lines: None,

@@ -30,7 +30,7 @@ use crate::story;
 )]
 pub(crate) struct ReplayArgs {
     /// The scenario file; it says all that the flags of the mode and of the simulation say
-    #[arg(conflicts_with_all = ["seed", "job"])]
+    #[arg(conflicts_with_all = SAID_BY_SCENARIO)]
     scenario: Option<PathBuf>,
     /// The job
     #[arg(long)]
@@ -55,6 +55,23 @@ pub(crate) struct ReplayArgs {
     #[command(flatten)]
     simulation: SimulationArgs,
 }
+
+/// The flags whose part a scenario file has.
+const SAID_BY_SCENARIO: [&str; 13] = [
+    "job",
+    "seed",
+    "guarantee",
+    "mechanism",
+    "sink",
+    "input",
+    "records",
+    "parallelism",
+    "faults",
+    "state",
+    "alignment_timeout",
+    "concurrent_checkpoints",
+    "claim",
+];
 
 /// The run, for scripts.
 #[derive(Serialize)]
@@ -117,7 +134,15 @@ struct Plan {
     /// Nothing of the scenario is about anything that exists.
     is_vacuous: bool,
     /// What the scenario says about the run that it was written from.
-    written: Option<(Option<String>, Option<String>)>,
+    written: Option<Written>,
+}
+
+/// What a scenario says about the run that it was written from.
+struct Written {
+    build: Option<String>,
+    trace_hash: Option<String>,
+    /// It is no longer as it was written.
+    is_edited: bool,
 }
 
 /// What came of it.
@@ -186,6 +211,7 @@ pub(crate) fn scenario_of(
         seed: Seed(seed),
         build: Some(build()),
         trace_hash: Some(hash_text(run.world().trace_hash())),
+        content_hash: None,
         claim: mode.claim.map(|claim| ClaimText { state: claim.state, output: claim.output }),
         parameters: mode.parameters.changed(job),
         lines: mode.lines.as_ref().map(|lines| lines.to_vec()),
@@ -195,6 +221,7 @@ pub(crate) fn scenario_of(
         decisions: None,
     };
     scenario.take_from(&run);
+    scenario.content_hash = Some(hash_text(scenario.content()));
     Ok(scenario)
 }
 
@@ -246,7 +273,10 @@ fn of_scenario(path: &Path) -> Result<Plan, Failure> {
     let matched = scenario.script(drawn.world().plan());
     let Matched { script, unknown, known } = matched.map_err(|error| wrong(error.to_string()))?;
     let is_vacuous = known == 0 && !unknown.is_empty();
-    let written = Some((scenario.build, scenario.trace_hash));
+    let is_edited =
+        scenario.content_hash.as_ref().is_some_and(|hash| *hash != hash_text(scenario.content()));
+    let Scenario { build, trace_hash, .. } = scenario;
+    let written = Some(Written { build, trace_hash, is_edited });
     Ok(Plan { job, mode, seed, script: Some(script), unknown, is_vacuous, written })
 }
 
@@ -384,15 +414,18 @@ impl Replayed<'_> {
             console.note(format!("a decision no longer applies: {first}"));
         }
         let mut is_other_run = false;
-        if let Some((of_build, of_hash)) = &plan.written {
+        if let Some(Written { build: of_build, trace_hash, is_edited }) = &plan.written {
             let same_build = of_build.as_ref() == Some(&build());
             let same_trace =
-                of_hash.as_ref().is_none_or(|hash| *hash == hash_text(run.world().trace_hash()));
-            if !same_build {
+                trace_hash.as_ref().is_none_or(|hash| *hash == hash_text(run.world().trace_hash()));
+            if *is_edited {
+                console.note("the scenario was edited: its run need not be the one it was");
+            } else if !same_build {
                 let writer = of_build.as_deref().unwrap_or("an unknown build");
                 console.note(format!("the scenario was written by {writer}, this is {}", build()));
             }
-            is_other_run = same_build && !same_trace && diverged.is_empty() && !is_paused;
+            is_other_run =
+                same_build && !same_trace && !is_edited && diverged.is_empty() && !is_paused;
         }
         let judgement = &report.judgement;
         let sides = [("state", Some(judgement.state)), ("output", judgement.output)];

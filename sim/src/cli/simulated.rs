@@ -11,10 +11,10 @@ use cofferdam::guarantee::{Claim, Level, StateHome};
 use crate::cli::barriers::{BarrierArgs, with_default};
 use crate::cli::exit::Failure;
 use crate::cli::mode::sample;
-use crate::cli::output::command_line;
+use crate::cli::output::{command_line, grouped};
 use crate::cli::values::{positive_size, word};
 use crate::jobs::{BuiltinJob, CaseData, Setup};
-use crate::options::FaultProfile;
+use crate::options::{FaultProfile, RECORDS_MAX};
 use crate::run::{self, Mode, RECORDS_DEFAULT};
 
 /// What the help of commands that simulate says of the parameters of jobs.
@@ -34,7 +34,7 @@ pub(crate) struct SimulationArgs {
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
     /// Source records in each run
-    #[arg(long, value_name = "N", value_parser = positive_size, default_value_t = RECORDS_DEFAULT)]
+    #[arg(long, value_name = "N", value_parser = records, default_value_t = RECORDS_DEFAULT)]
     records: usize,
     /// Subtasks of each operator [default: drawn from the seed, 1 to 3]
     #[arg(long, value_name = "N", value_parser = positive_size)]
@@ -209,6 +209,16 @@ impl ClaimArg {
                 state.into_iter().chain(output).collect::<Vec<_>>().join(",")
             }
         }
+    }
+}
+
+/// Reads how many records a run has.
+fn records(text: &str) -> Result<usize, String> {
+    match positive_size(text)? {
+        records if records > RECORDS_MAX => {
+            Err(format!("a simulated run has at most {} records", grouped(RECORDS_MAX as u64)))
+        }
+        records => Ok(records),
     }
 }
 

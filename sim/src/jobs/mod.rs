@@ -190,6 +190,17 @@ pub enum JobError {
     /// A job that runs on the simulator only.
     #[error("job '{0}' has no input but what is drawn from a seed: it can only be simulated")]
     SimulatedOnly(&'static str),
+    /// An operator or a source of a user's own job panicked.
+    #[error("the job panicked {}: {text}", match seed {
+        Some(seed) => format!("in the run of seed {seed}"),
+        None => "in a run without faults".to_owned(),
+    })]
+    Panicked {
+        /// The seed of the run; none if there were no faults in it.
+        seed: Option<u64>,
+        /// What the panic said.
+        text: String,
+    },
     /// The graph can not work.
     #[error(transparent)]
     Graph(#[from] GraphError),

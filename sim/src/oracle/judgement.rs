@@ -41,6 +41,8 @@ pub struct Judgement {
     pub unexpected: usize,
     /// The run did not come to its end.
     pub stuck: bool,
+    /// What was not judged, and why; a claim with such a side is not held.
+    pub unjudged: Vec<(Subject, String)>,
 }
 
 /// Asks every judge, and says which levels the run has shown.
@@ -62,6 +64,7 @@ pub fn judge_claims(facts: &Facts<'_>) -> Judgement {
         wrong: of(Anomaly::Wrong).count(),
         unexpected: of(Anomaly::Unexpected).count(),
         stuck: !facts.is_finished,
+        unjudged: Vec::new(),
         findings,
     }
 }
@@ -114,7 +117,19 @@ impl Judgement {
             wrong: 0,
             unexpected: 0,
             stuck: false,
+            unjudged: Vec::new(),
         }
+    }
+
+    /// Notes that a side was not judged in full: unless something was found, nothing can be said of
+    /// it.
+    pub(crate) fn leave_open(&mut self, subject: Subject, reason: String) {
+        let open = |verdict| if verdict == Verdict::Held { Verdict::Unknown } else { verdict };
+        match subject {
+            Subject::State => self.state = open(self.state),
+            Subject::Output => self.output = self.output.map(open),
+        }
+        self.unjudged.push((subject, reason));
     }
 
     /// The finding that tells most of those that break a claim: what a user sees, and of which

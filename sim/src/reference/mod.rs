@@ -6,7 +6,7 @@ pub(crate) mod random_graph;
 pub(crate) mod running;
 pub(crate) mod smoke_alarm;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cofferdam::state::codec;
 use serde::Serialize;
@@ -20,6 +20,21 @@ pub struct Effects {
     pub state: u32,
     /// How many rows it triggers itself, over all sinks. Rows that a timer fires are not counted.
     pub outputs: u32,
+}
+
+/// What is not the same in all runs without failures.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Doubts {
+    /// The operators whose state at the end differs.
+    pub cells: BTreeSet<String>,
+    /// The sinks whose rows differ.
+    pub rows: BTreeSet<String>,
+    /// The idempotent sinks whose last rows of each key differ.
+    pub tables: BTreeSet<String>,
+    /// How often some record is taken into the state differs.
+    pub state_effects: bool,
+    /// How many rows some record triggers differs.
+    pub output_effects: bool,
 }
 
 /// What a job comes to.
@@ -102,6 +117,11 @@ pub trait Reference: Send + Sync {
     /// free between source subtasks. Cells and the last row of each key never do.
     fn rows_depend_on_order(&self) -> bool {
         false
+    }
+
+    /// What is not the same in all runs without failures, so that nobody can demand it.
+    fn doubts(&self) -> Doubts {
+        Doubts::default()
     }
 
     /// What `record` brings about in a run without failures.

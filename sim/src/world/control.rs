@@ -261,6 +261,7 @@ impl World {
                 client: plan.job.source(plan.job.graph().place_of(task).0),
                 read: None,
                 read_from: Instant::ZERO,
+                is_restored: false,
                 reserved: None,
                 applied: Log::new(),
                 cut: None,

@@ -121,6 +121,8 @@ pub struct World {
     ending: Option<Ending>,
     /// When a task last took in a record or was given a split, or an attempt began.
     last_moved: Instant,
+    /// A source that was restored behind some record has read another.
+    is_restored: bool,
 }
 
 /// How a run ended.
@@ -150,6 +152,8 @@ struct Slot {
     read: Option<ReadRequest>,
     /// The read is not to be made before.
     read_from: Instant,
+    /// Its source goes on behind some record.
+    is_restored: bool,
     /// Records that were read and wait for their positions to be reserved.
     reserved: Option<(Batch, Origins)>,
     applied: Log<Applied>,
@@ -277,6 +281,7 @@ impl World {
             events: 0,
             ending: None,
             last_moved: Instant::ZERO,
+            is_restored: false,
             plan,
         };
         world.plan_truncations();
@@ -339,6 +344,11 @@ impl World {
     /// The virtual time.
     pub fn now(&self) -> Instant {
         self.now
+    }
+
+    /// Whether an attempt has gone on from stored positions in the midst of the input.
+    pub fn is_restored(&self) -> bool {
+        self.is_restored
     }
 
     /// What happened so far.

@@ -209,12 +209,20 @@ impl World {
         reply: ReadReply,
         origins: Origins,
     ) {
-        if let ReadOutcome::Nothing = reply.outcome {
-            let read_from = self.now + PAUSE;
-            let Some(slot) = self.slot_mut(id, attempt) else { return };
-            slot.read_from = read_from;
-        }
+        let pause = match reply.outcome {
+            ReadOutcome::Nothing => PAUSE,
+            ReadOutcome::Records { .. }
+            | ReadOutcome::Messages { .. }
+            | ReadOutcome::End
+            | ReadOutcome::Gone { .. }
+            | ReadOutcome::Failed(_) => Duration::from_micros(self.plan.options.read_pause_us),
+        };
+        let read_from = self.now + pause;
         let has_records = !origins.is_empty();
+        let Some(slot) = self.slot_mut(id, attempt) else { return };
+        slot.read_from = read_from;
+        let goes_on = slot.is_restored && has_records;
+        self.is_restored |= goes_on;
         self.hand_on(id, attempt, reply, origins);
         for message in self.interposer.noticed(id, attempt, has_records) {
             self.with_task(id, attempt, |task| task.handle_message(message));
@@ -270,13 +278,14 @@ impl World {
         let restore = self.control.restore.clone();
         let Some(slot) = self.slot_mut(id, attempt) else { return };
         let Life::Starting = slot.life else { return };
-        let (mut restored, mut resumed) = (None, None);
+        let (mut restored, mut resumed, mut is_restored) = (None, None, false);
         let start = match &restore {
             Some(metadata) => {
                 let handle = metadata.tasks[id.index()];
                 match self.store.state(&handle) {
                     Ok(mut state) => {
                         self.interposer.restored(id, attempt, &mut state);
+                        is_restored = state.source.as_ref().is_some_and(|s| s.records() > 0);
                         restored = Some((metadata.checkpoint, handle.key));
                         TaskStart::Restored(state)
                     }
@@ -329,6 +338,7 @@ impl World {
         self.resume(&mut task, resumed);
         let slot = self.slot_mut(id, attempt).expect("it was there a moment ago");
         slot.life = Life::Live(Box::new(task));
+        slot.is_restored = is_restored;
         self.call(id, attempt, Lineage::of(None), |_| ());
         self.wake(id, attempt, self.now);
     }

@@ -108,3 +108,77 @@ fn what_was_seen_does_not_depend_on_the_claim() {
     assert_eq!(seen, ("at-least-once".into(), "at-least-once".into()));
     assert_eq!(levels(&["--claim", "exactly-once"]), seen);
 }
+
+#[test]
+fn what_a_scenario_says_no_flag_says_as_well() {
+    let folder = Folder::new("flags");
+    let text = "version = 1\njob = \"wordcount\"\nseed = 7\nguarantee = \"exactly-once\"\n";
+    let path = folder.file("seven.toml", text);
+    for flag in [
+        ["--claim", "none"],
+        ["--sink", "plain"],
+        ["--guarantee", "exactly-once"],
+        ["--records", "5"],
+        ["--parallelism", "2"],
+        ["--faults", "none"],
+        ["--input", "app.log"],
+        ["--state", "external"],
+    ] {
+        cofferdam(&with(&["replay", &path], &flag)).refuses(&[flag[0], "cannot be used with"]);
+    }
+    cofferdam(&["replay", &path, "--trace"]).exits(0);
+}
+
+#[test]
+fn an_edited_scenario_gives_another_run_and_nobody_is_blamed() {
+    let folder = Folder::new("edited");
+    let scenario = scenario(&folder);
+    let value = |line: &str| line.strip_prefix("external_delay_us = ").map(str::to_owned);
+    let delay = scenario.lines().find_map(value).unwrap();
+    let line = format!("external_delay_us = {delay}");
+    let edited = folder.file("edited.toml", scenario.replace(&line, "external_delay_us = 9_000"));
+    let done = cofferdam(&["replay", &edited]);
+    assert!([Some(0), Some(1)].contains(&done.code), "{done:?}");
+    assert!(done.err.contains("the scenario was edited"), "{done:?}");
+    let own = folder.file("own.toml", &scenario);
+    assert!(!cofferdam(&["replay", &own]).exits(1).err.contains("was edited"));
+}
+
+#[test]
+fn a_scenario_that_no_run_can_have_is_refused_in_one_line() {
+    let folder = Folder::new("impossible");
+    let scenario = scenario(&folder);
+    for (option, value, wanted) in [
+        ("records", "9223372036854775807", "records is 9223372036854775807: it must be from 0 to"),
+        ("task_crashes", "9223372036854775807", "task_crashes is"),
+        ("parallelism", "0", "parallelism is 0: it must be from 1 to 1000"),
+        ("step_us", "\"much\"", "line "),
+    ] {
+        let is_option = |line: &str| line.starts_with(&format!("{option} = "));
+        let lines = scenario.lines().map(|line| match is_option(line) {
+            true => format!("{option} = {value}\n"),
+            false => format!("{line}\n"),
+        });
+        let path = folder.file("impossible.toml", lines.collect::<String>());
+        cofferdam(&["replay", &path]).refuses(&["impossible.toml", wanted]);
+    }
+    let old = folder.file("old.toml", scenario.replace("version = 1", "version = 0"));
+    cofferdam(&["replay", &old]).refuses(&["it has version 0, and this build reads versions"]);
+    let many = with(&RUN, &["--records", "18446744073709551615"]);
+    cofferdam(&many).refuses(&["--records", "at most 10,000,000 records"]);
+}
+
+#[test]
+fn a_timeout_that_no_checkpoint_can_keep_is_not_drawn() {
+    let replay = ["replay", "--job", "random-graph"];
+    let tracked =
+        ["--guarantee", "at-least-once", "--mechanism", "tracked", "--sink", "plain", "--seed"];
+    for (mode, seed) in [
+        (&with(&tracked, &["5001379", "--faults", "full"])[..], 5_001_379),
+        (&with(&tracked, &["77000688"])[..], 77_000_688),
+        (&["--seed", "900030519"][..], 900_030_519),
+    ] {
+        let done = cofferdam(&with(&replay, mode));
+        assert_eq!(done.code, Some(0), "seed {seed}: {done:?}");
+    }
+}

@@ -113,3 +113,11 @@ fn flags_of_barriers_are_for_mechanisms_that_heed_them() {
     let summary = cofferdam(&with(&several, &["--format", "json"])).exits(0).summary();
     assert_eq!(summary["refuted"], 0);
 }
+
+#[test]
+fn a_folder_for_scenarios_that_can_not_be_made_is_refused_before_the_first_run() {
+    let folder = Folder::new("no-repros");
+    let file = folder.file("file", "");
+    let suite = ["suite", "--job", "wordcount", "--seeds", "100000000", "--repros"];
+    cofferdam(&with(&suite, &[&format!("{file}/repros")])).refuses(&["--repros", "file/repros"]);
+}

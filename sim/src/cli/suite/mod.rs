@@ -6,7 +6,7 @@ mod rows;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{self, Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -137,7 +137,6 @@ impl Finished<'_> {
     fn write_repros(&self, console: &Console) -> Result<(), Failure> {
         let Some(folder) = &self.args.repros else { return Ok(()) };
         let failed = |error| Failure::input(format!("--repros {}: {error}", folder.display()));
-        fs::create_dir_all(folder).map_err(failed)?;
         for (row, tally) in self.rows() {
             let Some(seed) = tally.first_refuting_seed else { continue };
             let scenario = replay::scenario_of(row.job, &row.mode, seed)?;
@@ -178,6 +177,7 @@ pub(crate) fn suite(args: &SuiteArgs, console: &Console) -> Result<Exit, Failure
         count: args.seeds,
         part: args.partition.map_or((0, 1), |(part, parts)| (part - 1, parts)),
     };
+    prepare_repros(args)?;
     let brake = Brake::new(args.time_limit)?;
     let begun = Instant::now();
     let mut outcome = conduct(args, &rows, seeds, &brake, console)?;
@@ -190,6 +190,16 @@ pub(crate) fn suite(args: &SuiteArgs, console: &Console) -> Result<Exit, Failure
     finished.tell(console);
     finished.write_repros(console)?;
     conclusion::conclude(&finished, console)
+}
+
+/// Sees to it that scenarios can be written, before hours are spent on what would be lost then.
+fn prepare_repros(args: &SuiteArgs) -> Result<(), Failure> {
+    let Some(folder) = &args.repros else { return Ok(()) };
+    let probe = folder.join(format!(".probe-{}", process::id()));
+    let tried = fs::create_dir_all(folder)
+        .and_then(|()| fs::write(&probe, ""))
+        .and_then(|()| fs::remove_file(&probe));
+    tried.map_err(|error| Failure::input(format!("--repros {}: {error}", folder.display())))
 }
 
 /// The rows: every selected job in every selected mode whose parts go together.

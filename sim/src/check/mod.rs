@@ -1,12 +1,19 @@
 //! Simulating a job of one's own: its real operators, barriers and tasks, with its sources read in
 //! memory and models in place of its sinks. What ought to come of it is observed in runs without
-//! faults, so no reference has to be written.
+//! faults, so no reference has to be written. What differs between those is not judged, and the
+//! result says so.
 
+mod checked;
+mod observed;
+
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::rc::Rc;
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cofferdam::config::JobConfig;
 
 use cofferdam::element::Batch;
 use cofferdam::guarantee::Guarantee;
@@ -16,12 +23,13 @@ use cofferdam::operator::source::{ErasedSource, ReadOutcome, SourceError};
 use serde::Serialize;
 
 use crate::campaign::{self, Conduct, Row, Seeds, Tally};
-use crate::decide::Decider;
 use crate::jobs::{Case, CaseData, CaseInput, JobError, Parameters, Setup, Shape};
 use crate::options::{FaultProfile, Options};
-use crate::reference::{Effects, Outcome, RecordId, Reference, of_uid};
+use crate::reference::Outcome;
 use crate::run::{CaseSource, Mode};
-use crate::world::{Ending, Plan, World, events_max};
+
+pub use self::checked::Checked;
+use self::observed::{Observed, observe};
 
 /// A job of one's own under the simulator.
 ///
@@ -30,7 +38,7 @@ use crate::world::{Ending, Plan, World, events_max};
 /// use cofferdam::job::JobBuilder;
 /// use cofferdam_sim::check::Check;
 ///
-/// let tally = Check::new("parity", |setup| {
+/// let checked = Check::new("parity", |setup| {
 ///     let builder = JobBuilder::new("parity", setup.shape.parallelism);
 ///     builder
 ///         .source("numbers", VecSource::new((0..50_u64).collect()))
@@ -41,7 +49,7 @@ use crate::world::{Ending, Plan, World, events_max};
 /// })
 /// .seeds(0..20)
 /// .run()?;
-/// assert!(tally.is_held(), "seed {:?}", tally.first_refuting_seed);
+/// assert!(checked.is_held(), "{checked}");
 /// # Ok::<(), cofferdam_sim::jobs::JobError>(())
 /// ```
 pub struct Check<F> {
@@ -102,8 +110,10 @@ pub fn variation(
 ) -> Result<Variation, JobError> {
     let run = || -> Result<(Job, Outcome), JobError> {
         let Case { job, inputs, .. } = source.case(data, setup)?;
-        let (outcome, _) = observe(&job, &inputs, SCHEDULE)?;
-        Ok((job, outcome))
+        let records = inputs.iter().map(|input| input.records as usize).sum();
+        let options = Options::draw(SCHEDULE, records, FaultProfile::None);
+        let seen = observe(&job, &inputs, SCHEDULE, options)?;
+        Ok((job, seen.outcome))
     };
     let ((job, first), (_, second)) = (run()?, run()?);
     let mut variation = Variation::default();
@@ -122,9 +132,17 @@ pub fn variation(
     Ok(variation)
 }
 
+type ByShape<T> = BTreeMap<(usize, Option<u32>), T>;
+
 struct OwnJob<F> {
     name: String,
     build: F,
+    /// How many runs without faults of each shape are looked at.
+    looks: u64,
+    /// What has come of them, by parallelism and number of key groups.
+    observed: Mutex<ByShape<Arc<Observed>>>,
+    /// The seed of the run with faults that is under way.
+    seed: Mutex<Option<u64>>,
 }
 
 impl<F: Fn(&Setup) -> Result<Job, GraphError> + Sync> Check<F> {
@@ -132,8 +150,17 @@ impl<F: Fn(&Setup) -> Result<Job, GraphError> + Sync> Check<F> {
     /// and how checkpoints are taken, change from seed to seed; `build` gets both.
     pub fn new(name: &str, build: F) -> Self {
         Self {
-            source: OwnJob { name: name.to_owned(), build },
-            mode: Mode::of(Guarantee::ExactlyOnce, Parameters::none()),
+            source: OwnJob {
+                name: name.to_owned(),
+                build,
+                looks: LOOKS,
+                observed: Mutex::default(),
+                seed: Mutex::default(),
+            },
+            mode: Mode {
+                draws_pause: true,
+                ..Mode::of(Guarantee::ExactlyOnce, Parameters::none())
+            },
             seeds: 0..200,
         }
     }
@@ -165,22 +192,62 @@ impl<F: Fn(&Setup) -> Result<Job, GraphError> + Sync> Check<F> {
     /// # Errors
     /// As [`variation`].
     pub fn variation(&self) -> Result<Variation, JobError> {
-        let options = Options::draw(SCHEDULE, 0, FaultProfile::None);
-        let setup = Setup {
-            shape: Shape { parallelism: PARALLELISM, key_groups: None, first: None },
-            sink: self.mode.sink,
-            config: options.job_config(self.mode.mechanism),
-            parameters: Parameters::none(),
-        };
-        variation(&self.source, &CaseData { seed: SCHEDULE, records: 0, lines: None }, &setup)
+        variation(&self.source, &DATA, &self.setup())
     }
 
     /// Runs every seed in this thread.
     ///
+    /// What the runs with faults are compared with has come of runs without. So if one of them
+    /// refutes the claim, many more of those are looked at, and all is judged again by what is the
+    /// same in all of them.
+    ///
     /// # Errors
-    /// If the job can not be put together.
-    pub fn run(self) -> Result<Tally, JobError> {
-        let row = Row { source: &self.source, mode: self.mode, until_refuted: false };
+    /// If the job can not be put together, does not come to its end even without faults, or panics.
+    pub fn run(mut self) -> Result<Checked, JobError> {
+        let caught = catch_unwind(AssertUnwindSafe(|| self.checked()));
+        caught.unwrap_or_else(|panic| {
+            let seed = *self.source.seed.lock().unwrap_or_else(PoisonError::into_inner);
+            Err(JobError::Panicked { seed, text: text_of(&*panic) })
+        })
+    }
+
+    fn checked(&mut self) -> Result<Checked, JobError> {
+        let job = (self.source.build)(&self.setup())?;
+        let [inputs, again] = [read_inputs(&job)?, read_inputs(&job)?];
+        self.mode.records = inputs.iter().map(|input| input.records as usize).sum();
+        let mut tally = self.tally()?;
+        if tally.refuted > 0 {
+            self.source.looks = MANY_LOOKS;
+            self.source.observed = Mutex::default();
+            tally = self.tally()?;
+        }
+        let mut reasons = rereads(&job, &inputs, &again);
+        if job.config().mechanism.restores() && tally.restored == 0 {
+            reasons.push(NOT_RESTORED.to_owned());
+        }
+        if !tally.unjudged.is_empty() {
+            let variation = self.variation()?;
+            reasons.push(if variation.is_none() {
+                ORDER.to_owned()
+            } else {
+                variation.to_string()
+            });
+        }
+        Ok(Checked::new(tally, reasons))
+    }
+
+    fn setup(&self) -> Setup {
+        let options = Options::draw(SCHEDULE, 0, FaultProfile::None);
+        Setup {
+            shape: Shape { parallelism: PARALLELISM, key_groups: None, first: None },
+            sink: self.mode.sink,
+            config: options.job_config(self.mode.mechanism),
+            parameters: Parameters::none(),
+        }
+    }
+
+    fn tally(&self) -> Result<Tally, JobError> {
+        let row = Row { source: &self.source, mode: self.mode.clone(), until_refuted: false };
         let count = self.seeds.end.saturating_sub(self.seeds.start);
         let seeds = Seeds { first: self.seeds.start, count, part: (0, 1) };
         let stop = AtomicBool::new(false);
@@ -196,12 +263,69 @@ impl<F: Fn(&Setup) -> Result<Job, GraphError> + Sync> CaseSource for OwnJob<F> {
         &self.name
     }
 
-    fn case(&self, _data: &CaseData, setup: &Setup) -> Result<Case, JobError> {
+    fn case(&self, data: &CaseData, setup: &Setup) -> Result<Case, JobError> {
+        *self.seed.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let job = (self.build)(setup)?;
         let inputs = read_inputs(&job)?;
-        let reference = Observed::of(&job, &inputs)?;
+        let reference = self.observed(&inputs, setup)?;
+        *self.seed.lock().unwrap_or_else(PoisonError::into_inner) = Some(data.seed);
         Ok(Case { job, reference: Box::new(reference), inputs })
     }
+}
+
+impl<F: Fn(&Setup) -> Result<Job, GraphError> + Sync> OwnJob<F> {
+    /// What comes of the job in this shape. It depends on nothing else, so that a seed means the
+    /// same whichever were run before it.
+    fn observed(&self, inputs: &[CaseInput], setup: &Setup) -> Result<Arc<Observed>, JobError> {
+        let Shape { parallelism, key_groups, .. } = setup.shape;
+        let shape = (parallelism, key_groups.map(|count| count.get()));
+        let known = || self.observed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(observed) = known().get(&shape) {
+            return Ok(observed.clone());
+        }
+        let records = inputs.iter().map(|input| input.records as usize).sum();
+        let seen = (0..self.looks).map(|seed| {
+            let options = quiet(seed, records);
+            let mechanism = setup.config.mechanism;
+            let config = JobConfig { state: setup.config.state, ..options.job_config(mechanism) };
+            let job = (self.build)(&Setup { config, ..setup.clone() })?;
+            observe(&job, inputs, seed, options)
+        });
+        let observed = Arc::new(Observed::of(seen.collect::<Result<_, JobError>>()?));
+        known().insert(shape, observed.clone());
+        Ok(observed)
+    }
+}
+
+/// The options of a run in which nothing happens twice.
+fn quiet(seed: u64, records: usize) -> Options {
+    Options {
+        // A checkpoint that takes too long would be followed by a restart.
+        checkpoint_timeout_us: 10_000_000,
+        checkpoint_failures: u32::MAX,
+        queue_redelivery_us: 0,
+        ..Options::draw(seed, records, FaultProfile::None)
+    }
+}
+
+/// Says which sources do not give the same records again.
+fn rereads(job: &Job, inputs: &[CaseInput], again: &[CaseInput]) -> Vec<String> {
+    let texts = |input: &CaseInput| (0..input.records).map(&input.text).collect::<Vec<_>>();
+    let others = inputs.iter().zip(again).filter(|(first, second)| texts(first) != texts(second));
+    let named = others.map(|(input, _)| {
+        let name = &job.graph().vertices()[input.vertex.index()].name;
+        format!(
+            "the source of '{name}' gives other records when it is read again: what is restored \
+             can not be replayed"
+        )
+    });
+    named.collect()
+}
+
+/// What a panic says.
+fn text_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("without a word").to_owned()
 }
 
 /// Reads every source to its end, so that each cursor can be told from its encoding.
@@ -262,105 +386,16 @@ fn splits_of(source: &mut dyn ErasedSource, parallelism: usize) -> Result<Vec<Ve
 
 const NO_END: &str = "a simulated source has to come to an end";
 
-/// What comes of a job in a run without faults.
-struct Observed {
-    outcome: Outcome,
-    effects: BTreeMap<RecordId, Effects>,
-    rows_depend_on_order: bool,
-}
-
-impl Observed {
-    fn of(job: &Job, inputs: &[CaseInput]) -> Result<Self, JobError> {
-        let (outcome, effects) = observe(job, inputs, 1)?;
-        let (other, _) = observe(job, inputs, 2)?;
-        let rows_depend_on_order = outcome.outputs != other.outputs;
-        Ok(Self { outcome, effects, rows_depend_on_order })
-    }
-}
-
-impl Reference for Observed {
-    fn rows_depend_on_order(&self) -> bool {
-        self.rows_depend_on_order
-    }
-
-    fn effects(&self, record: RecordId) -> Effects {
-        self.effects.get(&record).copied().unwrap_or_default()
-    }
-
-    fn run(&self, _applied: &[RecordId]) -> Option<Outcome> {
-        None
-    }
-
-    fn cell(&self, _uid: &str, _key: &[u8], _applied: &[RecordId]) -> Option<Vec<u8>> {
-        None
-    }
-
-    fn run_all(&self) -> Outcome {
-        self.outcome.clone()
-    }
-}
-
-fn observe(
-    job: &Job,
-    inputs: &[CaseInput],
-    seed: u64,
-) -> Result<(Outcome, BTreeMap<RecordId, Effects>), JobError> {
-    let initial = job.discover().map_err(|error| JobError::Input(error.to_string()))?;
-    let records = inputs.iter().map(|input| input.records as usize).sum();
-    let mut options = Options::draw(seed, records, FaultProfile::None);
-    options.whole_batches = false;
-    let plan = Plan {
-        job: job.clone(),
-        sources: inputs.iter().map(|i| (i.vertex, i.offset_at.clone())).collect(),
-        initial,
-        options,
-        faults: Vec::new(),
-        variant: None,
-        // Nobody knows the effects of a record yet.
-        events_max: events_max(1_000 * records as u64),
-        next: None,
-    };
-    let mut world = World::new(Rc::new(plan), Decider::new(seed, false));
-    world.run();
-    match world.ending() {
-        Some(Ending::Finished) => Ok(look(&world, job)),
-        Some(Ending::Failed(error)) => Err(JobError::Input(error.to_string())),
-        Some(Ending::Stopped | Ending::Stuck) | None => {
-            Err(JobError::Input("the job does not come to its end even without faults".to_owned()))
-        }
-    }
-}
-
-fn look(world: &World, job: &Job) -> (Outcome, BTreeMap<RecordId, Effects>) {
-    let mut outcome = Outcome::default();
-    let mut effects: BTreeMap<RecordId, Effects> = BTreeMap::new();
-    for (task, applied) in world.tasks() {
-        for record in applied.iter().filter_map(|applied| applied.origin.record) {
-            effects.entry(record).or_default().state += 1;
-        }
-        for (uid, cells) in task.stage().cells() {
-            if !cells.is_empty() {
-                of_uid(&mut outcome.cells, &uid).extend(cells);
-            }
-        }
-    }
-    for vertex in job.graph().vertex_ids() {
-        let Some((uid, _)) = job.sink(vertex) else { continue };
-        let uid = uid.to_string();
-        for row in world.external().visible(vertex) {
-            if let Some(record) = row.origin.record {
-                effects.entry(record).or_default().outputs += 1;
-            }
-            let bytes = row.bytes.to_vec();
-            if let Some(key) = &row.key {
-                of_uid(&mut outcome.tables, &uid).insert(key.to_vec(), bytes.clone());
-            }
-            of_uid(&mut outcome.outputs, &uid).push(&bytes);
-        }
-    }
-    (outcome, effects)
-}
-
 /// The seed of the schedule that is run twice, and the parallelism.
 const SCHEDULE: u64 = 1;
 const PARALLELISM: usize = 2;
+const DATA: CaseData = CaseData { seed: SCHEDULE, records: 0, lines: None };
+/// Enough to see that a job depends on the order of its records, if it often does.
+const LOOKS: u64 = 4;
+/// Enough to see it if it seldom does.
+const MANY_LOOKS: u64 = 40;
+const NOT_RESTORED: &str = "no run went on from a checkpoint in the midst of the input: give more \
+                            records or seeds";
+const ORDER: &str = "the order in which records of several sources or subtasks arrive is free, and \
+                     what is not judged depends on it; with a single source and parallelism 1 \
+                     there is one order";
