@@ -23,10 +23,9 @@ use crate::job::{Job, RoutePlace};
 use crate::state::RestoreError;
 use crate::state::codec::Format;
 use crate::state::key_group::{KeyGroup, KeyGroupAssigner, KeyGroupCount};
-use crate::state::operator::{Redistribution, StoredList};
 use crate::state::snapshot::{
-    Bytes, InFlight, LoggedState, OperatorState, PendingTransaction, SourceState, SplitState,
-    TaskState,
+    Bytes, InFlight, LoggedState, OperatorState, PendingTransaction, Redistribution, SourceState,
+    SplitState, StoredList, TaskState,
 };
 use crate::storage::SplitPool;
 
@@ -453,9 +452,10 @@ fn deal_operator(
     let lowest = states.iter().filter_map(|state| state.watermark).min();
     let is_same = stored.len() == parallelism;
     let mut lists = deal_lists(uid, stored, parallelism)?.into_iter();
+    type Groups = Option<Vec<(KeyGroup, Bytes)>>;
     let deal = |subtask: usize| {
         let range = assigner.range(SubtaskIndex::new(subtask as u32));
-        let groups = |part: fn(&OperatorState) -> &Option<Vec<(KeyGroup, Bytes)>>| {
+        let groups = |part: fn(&OperatorState) -> &Groups| {
             let all = states.iter().filter_map(|state| part(state).as_ref()).flatten();
             let own = all.filter(|(group, _)| range.contains(*group)).cloned();
             states.iter().any(|state| part(state).is_some()).then(|| own.collect::<Vec<_>>())

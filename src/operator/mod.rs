@@ -17,8 +17,7 @@ use std::sync::Arc;
 use crate::element::Record;
 use crate::graph::Subtask;
 use crate::state::RestoreError;
-use crate::state::operator::ListShare;
-use crate::state::snapshot::{OperatorState, Share};
+use crate::state::snapshot::{ListShare, OperatorState, Share};
 use crate::time::EventTime;
 
 /// Where an operator's output records go.

@@ -1,28 +1,13 @@
 //! State that is not keyed: lists of elements, each under a name. When the parallelism of an
 //! operator changes, its subtasks' lists are dealt out anew, as each list says.
 
-use std::fmt;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 use crate::element::Record;
-use crate::state::codec::Format;
 use crate::state::error::RestoreError;
-use crate::state::snapshot::{Bytes, OperatorState};
+use crate::state::snapshot::{ListShare, OperatorState};
 
-/// Which elements a subtask gets back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Redistribution {
-    /// Its own, as long as the parallelism is the same; otherwise all elements are one list that is
-    /// cut into even parts (rule 91).
-    Split,
-    /// All elements of all subtasks, also if the parallelism is the same: each takes what is its
-    /// own (rule 92). To keep more than that makes the state grow with every restore.
-    Union,
-    /// Every subtask has the same elements at a barrier, and gets them back (rule 93).
-    Broadcast,
-}
+pub use crate::state::snapshot::Redistribution;
 
 /// A list of operator state, to be kept in an operator: give [`OperatorList::share`] out in a
 /// snapshot and hand [`OperatorList::restore`] what is restored.
@@ -51,8 +36,7 @@ impl<T: Record> OperatorList<T> {
 
     /// The list as it is now, whatever is changed later. Copies nothing.
     pub fn share(&self) -> ListShare {
-        let Self { name, redistribution, elements } = self.clone();
-        ListShare { name, redistribution, elements }
+        ListShare::new(self.name.clone(), self.redistribution, self.elements.clone())
     }
 
     /// Takes over what was stored under its name; without that it becomes empty.
@@ -72,55 +56,10 @@ impl<T: Record> OperatorList<T> {
     }
 }
 
-/// A list in a snapshot: turns into bytes later.
-#[derive(Clone)]
-pub struct ListShare {
-    name: Arc<str>,
-    redistribution: Redistribution,
-    elements: Arc<dyn Elements>,
-}
-
-impl ListShare {
-    /// Encodes its elements.
-    pub fn to_state(&self, format: Format) -> StoredList {
-        StoredList {
-            name: self.name.to_string(),
-            redistribution: self.redistribution,
-            elements: self.elements.encode(format),
-        }
-    }
-}
-
-impl fmt::Debug for ListShare {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ListShare({})", self.name)
-    }
-}
-
-trait Elements: Send + Sync {
-    fn encode(&self, format: Format) -> Vec<Bytes>;
-}
-
-impl<T: Record> Elements for Vec<T> {
-    fn encode(&self, format: Format) -> Vec<Bytes> {
-        self.iter().map(|element| Bytes::from(format.encode(element))).collect()
-    }
-}
-
-/// A list as it is stored.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct StoredList {
-    /// Its name.
-    pub name: String,
-    /// How it is dealt out.
-    pub redistribution: Redistribution,
-    /// Its elements, each encoded.
-    pub elements: Vec<Bytes>,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::codec::Format;
 
     #[test]
     fn a_list_comes_back_in_either_format_and_a_share_does_not_change() {

@@ -7,14 +7,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::element::Batch;
+use crate::element::{Batch, Record};
 use crate::id::{
     ChannelIndex, CheckpointId, MessageId, OutletIndex, SplitId, TaskId, TransactionId,
 };
 use crate::message::Loss;
 use crate::state::codec::Format;
 use crate::state::key_group::KeyGroup;
-use crate::state::operator::{ListShare, StoredList};
 use crate::time::EventTime;
 
 /// Encoded values, which are themselves encoded as one string of bytes.
@@ -55,6 +54,73 @@ impl fmt::Debug for OperatorSnapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "OperatorSnapshot({})", self.uid)
     }
+}
+
+/// Which elements a subtask gets back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Redistribution {
+    /// Its own, as long as the parallelism is the same; otherwise all elements are one list that is
+    /// cut into even parts (rule 91).
+    Split,
+    /// All elements of all subtasks, also if the parallelism is the same: each takes what is its
+    /// own (rule 92). To keep more than that makes the state grow with every restore.
+    Union,
+    /// Every subtask has the same elements at a barrier, and gets them back (rule 93).
+    Broadcast,
+}
+
+/// A list in a snapshot: turns into bytes later.
+#[derive(Clone)]
+pub struct ListShare {
+    name: Arc<str>,
+    redistribution: Redistribution,
+    elements: Arc<dyn Elements>,
+}
+
+impl ListShare {
+    pub(crate) fn new<T: Record>(
+        name: Arc<str>,
+        redistribution: Redistribution,
+        elements: Arc<Vec<T>>,
+    ) -> Self {
+        Self { name, redistribution, elements }
+    }
+
+    /// Encodes its elements.
+    pub fn to_state(&self, format: Format) -> StoredList {
+        StoredList {
+            name: self.name.to_string(),
+            redistribution: self.redistribution,
+            elements: self.elements.encode(format),
+        }
+    }
+}
+
+impl fmt::Debug for ListShare {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ListShare({})", self.name)
+    }
+}
+
+trait Elements: Send + Sync {
+    fn encode(&self, format: Format) -> Vec<Bytes>;
+}
+
+impl<T: Record> Elements for Vec<T> {
+    fn encode(&self, format: Format) -> Vec<Bytes> {
+        self.iter().map(|element| Bytes::from(format.encode(element))).collect()
+    }
+}
+
+/// A list as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct StoredList {
+    /// Its name.
+    pub name: String,
+    /// How it is dealt out.
+    pub redistribution: Redistribution,
+    /// Its elements, each encoded.
+    pub elements: Vec<Bytes>,
 }
 
 /// A task's part of a checkpoint at the moment of its barrier.

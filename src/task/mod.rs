@@ -17,6 +17,7 @@
 
 mod acks;
 mod capture;
+mod ending;
 mod external;
 mod gate;
 mod outlet;
@@ -312,12 +313,6 @@ impl Task {
     /// Makes copies of the task cheap: keyed state is copied only where one of the two changes it.
     pub fn share_state(&mut self) {
         self.stage.snapshot();
-    }
-
-    /// The task begins at the checkpoint that the job stops at: it only commits what is pending. To
-    /// be called before anything else.
-    pub fn halt(&mut self, checkpoint: CheckpointId) {
-        self.halted = Some(checkpoint);
     }
 
     /// The next thing to do; to be asked until there is none.
@@ -654,58 +649,6 @@ impl Task {
         }
     }
 
-    /// All inputs have ended: the timers that are left fire, and the operators say their last
-    /// words.
-    fn end_data(&mut self) {
-        if self.has_written_end() {
-            return self.announce_end();
-        }
-        let out = self.stage.on_watermark(EventTime::MAX);
-        self.save();
-        self.send_on(out);
-        let out = self.stage.on_end_of_data();
-        self.save();
-        self.send_on(out);
-        let (outlet, produced) = self.produced();
-        outlet.broadcast(Element::EndOfData, produced);
-        if self.progress.is_some() {
-            self.write_end();
-        } else {
-            self.await_end();
-        }
-    }
-
-    /// The end of the data is part of the state that the task begins with.
-    fn announce_end(&mut self) {
-        self.outlet.broadcast(Element::EndOfData, &mut self.outputs);
-        if self.progress.is_some() {
-            self.finish_settled();
-        } else {
-            self.await_end();
-        }
-    }
-
-    fn await_end(&mut self) {
-        if self.mechanism.takes_checkpoints() {
-            self.phase = Phase::AwaitingFinalCheckpoint;
-            self.report(FromTask::EndOfData);
-        } else if self.sink.is_some() {
-            self.phase = Phase::AwaitingLastFlush;
-            self.outputs.push_back(TaskOutput::Sink(SinkRequest::Flush(None)));
-        } else {
-            self.finish();
-        }
-    }
-
-    fn finish(&mut self) {
-        self.phase = Phase::Finished;
-        // Where the job stops, the data has not ended: no timer is to fire because of it.
-        if self.halted.is_none() {
-            self.outlet.broadcast(Element::EndOfPartition, &mut self.outputs);
-        }
-        self.report(FromTask::Finished);
-    }
-
     fn handle_trigger(&mut self, checkpoint: CheckpointId, at: Instant, stops: bool) {
         match self.phase {
             Phase::AwaitingRecords | Phase::AwaitingFinalCheckpoint => {
@@ -734,26 +677,6 @@ impl Task {
         if let Some(sink) = &mut self.sink {
             let due = sink.handle_completed(checkpoint);
             self.outputs.extend(due.map(TaskOutput::Sink));
-        }
-    }
-
-    fn handle_finish(&mut self, checkpoint: CheckpointId) {
-        match self.phase {
-            Phase::AwaitingFinalCheckpoint => {
-                self.handle_completed(checkpoint);
-                self.finish_settled();
-            }
-            // The job stops here: only sources heard of it before.
-            Phase::AwaitingRecords => {
-                self.halted = Some(checkpoint);
-                self.handle_completed(checkpoint);
-                self.finish_settled();
-            }
-            Phase::Finished => self.report(FromTask::Finished),
-            Phase::AwaitingSinkRecovery
-            | Phase::AwaitingLastCommits
-            | Phase::AwaitingLastFlush
-            | Phase::Failed => {}
         }
     }
 

@@ -238,7 +238,7 @@ fn json_of(value: &Value) -> Json {
             Json::Array(entries.iter().map(pair).collect())
         }
         Value::Tag(_, value) => json_of(value),
-        _ => Json::Null,
+        Value::Null | _ => Json::Null,
     }
 }
 

@@ -20,8 +20,7 @@ use crate::id::{AttemptId, CheckpointId, TaskId};
 use crate::operator::sink::SinkError;
 use crate::state::codec::{self, DecodeError, Format};
 use crate::state::key_group::KeyGroup;
-use crate::state::operator::StoredList;
-use crate::state::snapshot::{Bytes, OperatorState};
+use crate::state::snapshot::{Bytes, OperatorState, StoredList};
 use crate::state::store::{OpenedState, SavedState, StateSaver, StateStore, StateStoreError};
 use crate::time::EventTime;
 
