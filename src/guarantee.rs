@@ -349,6 +349,15 @@ pub struct Claim {
     pub output: Option<Level>,
 }
 
+impl Claim {
+    /// What both promise.
+    #[must_use]
+    pub fn weakest(self, other: Self) -> Self {
+        let output = self.output.zip(other.output).map(|(own, other)| own.weakest(other));
+        Self { state: self.state.weakest(other.state), output }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -219,23 +219,28 @@ impl Options {
                 options.draw_faults(dice, kinds_permille);
             }
         }
-        options.restarts = *dice.pick(&[Restarts::Fixed, Restarts::Exponential, Restarts::Rate]);
-        options.alignment_timeout_us = *dice.pick(&[0, 50, 300, 2_000]);
-        if profile != FaultProfile::None {
-            options.draw_commit_faults(dice, kinds_permille);
-        }
-        options.transaction_timeout_us = *dice.pick(&[0, TRANSACTION_TIMEOUT_US]);
-        options.commit_tries = dice.between(1, 4) as u32;
-        if dice.chance(kinds_permille) {
-            options.truncations = dice.between(1, 4);
-        }
-        options.queue_open_max = *dice.pick(&[4, 16, 64]);
-        options.queue_redelivery_us = *dice.pick(&[0, 500, 5_000]);
-        options.checkpoints_concurrent = *dice.pick(&[1, 1, 1, 2, 4]);
-        if profile == FaultProfile::Rescale {
-            options.draw_rescales(dice);
-        }
+        options.draw_later(dice, profile, kinds_permille);
         options
+    }
+
+    /// What was added as time went on is drawn last, so that earlier seeds keep their meaning.
+    fn draw_later(&mut self, dice: &mut Dice, profile: FaultProfile, kinds_permille: u64) {
+        self.restarts = *dice.pick(&[Restarts::Fixed, Restarts::Exponential, Restarts::Rate]);
+        self.alignment_timeout_us = *dice.pick(&[0, 50, 300, 2_000]);
+        if profile != FaultProfile::None {
+            self.draw_commit_faults(dice, kinds_permille);
+        }
+        self.transaction_timeout_us = *dice.pick(&[0, TRANSACTION_TIMEOUT_US]);
+        self.commit_tries = dice.between(1, 4) as u32;
+        if dice.chance(kinds_permille) {
+            self.truncations = dice.between(1, 4);
+        }
+        self.queue_open_max = *dice.pick(&[4, 16, 64]);
+        self.queue_redelivery_us = *dice.pick(&[0, 500, 5_000]);
+        self.checkpoints_concurrent = *dice.pick(&[1, 1, 1, 2, 4]);
+        if profile == FaultProfile::Rescale {
+            self.draw_rescales(dice);
+        }
     }
 
     /// At times that are spread over a run, most of which take some ten milliseconds.

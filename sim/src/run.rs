@@ -214,7 +214,6 @@ impl Run {
         }
         let faults = faults.unwrap_or_else(|| fault::plan(seed, &options, case.job.graph()));
         let initial = case.job.discover().map_err(|error| JobError::Input(error.to_string()))?;
-        let claim = mode.claim.unwrap_or_else(|| case.job.claim().claim());
         let records = records_with_effects(&case);
         let effects = records.iter().map(|(_, state, rows)| u64::from(1 + state + rows)).sum();
         let drawn = options.clone();
@@ -233,7 +232,10 @@ impl Run {
         let layouts = plan.plan_layouts(seed, |parallelism| {
             put_together(source, mode, seed, &drawn, Some(parallelism))
         })?;
-        let jobs = std::iter::once(case.job.clone()).chain(layouts).collect();
+        let jobs: Vec<Job> = std::iter::once(case.job.clone()).chain(layouts).collect();
+        // With one task there is nothing to align: what a layout promises, another one may not.
+        let of_layouts = jobs.iter().map(|job| job.claim().claim()).reduce(Claim::weakest);
+        let claim = mode.claim.or(of_layouts).expect("there is a first layout");
         let world = World::new(Rc::new(plan), decider);
         Ok(Self { case, jobs, records, world, seed, mode: mode.clone(), claim })
     }
@@ -325,7 +327,7 @@ impl Run {
         incarnations.push((world.attempt(), last.iter().map(fact).collect()));
         let of_attempts = self.outcomes_of_attempts();
         let sinks = Sinks::of(world, job, state, &of_attempts);
-        let layouts: Vec<Layout> = self.jobs.iter().map(Layout::of).collect();
+        let layouts: Vec<Layout> = self.jobs.iter().map(layout_of).collect();
         let operators = job.graph().vertex_ids().flat_map(|vertex| job.operators(vertex));
         let trace = world.trace().to_vec();
         let is_control = |traced: &&Traced| {
@@ -493,6 +495,12 @@ fn cells_of(world: &World) -> Cells {
         }
     }
     cells
+}
+
+fn layout_of(job: &Job) -> Layout {
+    let graph = job.graph();
+    let channels = graph.channels().iter().map(|channel| (channel.from, channel.to));
+    Layout { channels: channels.collect(), tasks: graph.task_count() }
 }
 
 /// As [`Plan::sources`].

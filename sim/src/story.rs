@@ -9,6 +9,14 @@ pub fn line(traced: &Traced, graph: &PhysicalGraph) -> String {
     format!("{:>14}  {}", traced.at.to_string(), words(&traced.event, graph))
 }
 
+fn is_laid_out(dealt: Option<(CheckpointId, CheckpointId, AttemptId)>) -> String {
+    let place = match dealt {
+        None => ", at the start".to_owned(),
+        Some((from, to, _)) => format!(": {from} is dealt out to {to}"),
+    };
+    format!("the job is stopped, and begins again in another layout{place}")
+}
+
 fn words(event: &TraceEvent, graph: &PhysicalGraph) -> String {
     let name = |task: TaskId| graph.task_name(task);
     match *event {
@@ -16,12 +24,7 @@ fn words(event: &TraceEvent, graph: &PhysicalGraph) -> String {
         TraceEvent::Started { task, restored, .. } => starts(&name(task), restored),
         TraceEvent::Crashed { task, window, .. } => dies(&name(task), window),
         TraceEvent::CoordinatorCrashed { window } => dies("the coordinator", window),
-        TraceEvent::LaidOut { dealt: None, .. } => {
-            "the job is stopped, and begins again in another layout, at the start".to_owned()
-        }
-        TraceEvent::LaidOut { dealt: Some((from, to, _)), .. } => format!(
-            "the job is stopped, and begins again in another layout: {from} is dealt out to {to}"
-        ),
+        TraceEvent::LaidOut { dealt, .. } => is_laid_out(dealt),
         TraceEvent::CoordinatorStarted => "a coordinator reads the store".to_owned(),
         TraceEvent::Cancelled { attempt } => format!("attempt {} is stopped", attempt.get()),
         TraceEvent::Sent { channel, sequence, what, .. } => {

@@ -272,9 +272,9 @@ impl Coordinator {
         self.advance(now);
     }
 
-    /// The user wants the job to stop at a checkpoint that is taken for it: the sources read nothing
-    /// more, and all that came before is committed (rule 51). It is taken at once, whatever the
-    /// pause between checkpoints (rule 44), and again if it fails. To be said to every attempt;
+    /// The user wants the job to stop at a checkpoint that is taken for it: the sources read
+    /// nothing more, and all that came before is committed (rule 51). It is taken at once, whatever
+    /// the pause between checkpoints (rule 44), and again if it fails. To be said to every attempt;
     /// saying it again changes nothing.
     pub fn stop(&mut self, now: Instant) {
         if let Phase::Running { trigger_at } = &mut self.phase
@@ -309,6 +309,10 @@ impl Coordinator {
         if self.is_done() {
             self.end(CoordinatorOutput::Finished);
         }
+        // Before the next trigger, or a reader might never hear of a split.
+        if self.phase.is_live() {
+            self.assign_splits();
+        }
         match &self.phase {
             Phase::Running { trigger_at } => {
                 if *trigger_at <= now && self.may_trigger() {
@@ -336,9 +340,6 @@ impl Coordinator {
             | Phase::AwaitingTasks
             | Phase::AwaitingCancelled { .. }
             | Phase::Ended => {}
-        }
-        if self.phase.is_live() {
-            self.assign_splits();
         }
         if cfg!(debug_assertions) {
             self.check_invariants();

@@ -122,7 +122,8 @@ proptest! {
             }
         }
         let mut restored = Timers::new(KeyGroupRange::all(MAX), MAX);
-        restored.restore(Format::Binary, &timers.snapshot().encode_groups(Format::Binary)).expect("just encoded");
+        let groups = timers.snapshot().encode_groups(Format::Binary);
+        restored.restore(Format::Binary, &groups).expect("just encoded");
         let watermark = EventTime::from_millis(watermark);
         let due: Vec<_> = set.into_iter().filter(|(time, _)| *time <= watermark).collect();
         for mut timers in [timers, restored] {

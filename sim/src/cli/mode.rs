@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cli::barriers::{BarrierArgs, with_default};
 use crate::cli::exit::Failure;
+use crate::cli::output::Console;
 use crate::cli::state::StateArgs;
 use crate::cli::values::{JobParameters, Restarts, interval, positive_size, restarts, word};
 use crate::jobs::{BuiltinJob, CaseData, JobError, Output, Parameters, Setup, Shape};
@@ -124,15 +125,10 @@ pub(crate) enum Backend {
 }
 
 impl CheckpointArgs {
-    /// Refuses a folder that nothing would lie in; `command` is the one that asks.
-    pub(crate) fn check(&self, command: &str) -> Result<(), Failure> {
-        match self.backend == Backend::Memory && self.checkpoints.is_some() {
-            true => Err(Failure::usage(
-                command,
-                "--checkpoints names a folder, and --backend memory keeps none: leave one of them \
-                 out",
-            )),
-            false => Ok(()),
+    /// Tells of a folder that nothing will lie in.
+    pub(crate) fn tell_unused(&self, console: &Console) {
+        if self.backend == Backend::Memory && self.checkpoints.is_some() {
+            console.note("--checkpoints: nothing is put there, for --backend is memory");
         }
     }
 

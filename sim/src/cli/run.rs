@@ -110,7 +110,7 @@ pub(crate) fn run(args: &RunArgs, console: &Console) -> Result<Exit, Failure> {
     let mode = args.engine.mode.mode("run")?;
     args.engine.checkpoints.barriers.check("run", &[mode.mechanism])?;
     args.engine.state.check("run")?;
-    args.engine.checkpoints.check("run")?;
+    args.engine.checkpoints.tell_unused(console);
     let setup = mode.setup(args.engine.mode.parallelism, args.engine.parameters.of(job)?);
     let mut config = JobConfig {
         checkpoint_interval: args.engine.checkpoints.interval,

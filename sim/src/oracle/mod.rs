@@ -38,7 +38,6 @@ use std::time::Duration;
 
 use cofferdam::guarantee::{Level, Mechanism, SinkContract};
 use cofferdam::id::{AttemptId, TaskId};
-use cofferdam::job::Job;
 use cofferdam::time::Instant;
 use cofferdam::trace::{Origin, RecordId, Traced};
 
@@ -135,15 +134,6 @@ pub struct Layout {
     pub channels: Vec<(TaskId, TaskId)>,
     /// How many tasks there are.
     pub tasks: usize,
-}
-
-impl Layout {
-    /// Those of `job`.
-    pub fn of(job: &Job) -> Self {
-        let graph = job.graph();
-        let channels = graph.channels().iter().map(|channel| (channel.from, channel.to));
-        Self { channels: channels.collect(), tasks: graph.task_count() }
-    }
 }
 
 /// The state of a job at its end.

@@ -38,7 +38,8 @@ fn modes_that_can_not_be_are_refused_with_the_reason() {
         .refuses(&["two-phase", "checkpoint"]);
     analyze(&["--parallelism", "0"]).refuses(&["--parallelism"]);
     analyze(&["--parallelism", "1000000"]).refuses(&["1000000"]);
-    cofferdam(&["run", "wordcount", "--savepoint", "x", "--output", "y"]).refuses(&["--savepoint"]);
+    cofferdam(&["run", "wordcount", "--savepoint", "x", "--output", "y"])
+        .refuses(&["--stop-after"]);
 }
 
 /// A row for each combination, tried over so many seeds.

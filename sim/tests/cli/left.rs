@@ -284,8 +284,6 @@ fn what_can_not_be_meant_is_refused_before_anything_runs() {
     let (input, output) = (folder.file("in.txt", words(20)), folder.path("out"));
     let run = often(&input, &output);
     cofferdam(&["run", "wordcount", "--input", &input, "--output", ""]).refuses(&["--output"]);
-    let checkpoints = ["--backend", "memory", "--checkpoints", &folder.path("checkpoints")];
-    cofferdam(&with(&run, &checkpoints)).refuses(&["--checkpoints", "--backend memory"]);
     let splits = ["--splits", "18446744073709551615"];
     cofferdam(&with(&run, &splits)).refuses(&["--splits", "at most 100000"]);
     assert!(!Path::new(&output).exists());

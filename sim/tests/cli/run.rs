@@ -179,7 +179,6 @@ fn checkpoints_of_another_run_are_refused() {
         assert_eq!(lines_below(&output), before);
     };
     refused("seen", &[], &["job wordcount", "job seen"]);
-    refused("wordcount", &["--parallelism", "3"], &["--parallelism 2", "--parallelism 3"]);
     refused("wordcount", &["--guarantee", "at-most-once"], &["--guarantee exactly-once"]);
     refused("wordcount", &["--sink", "plain"], &["--sink two-phase", "--sink plain"]);
     refused("wordcount", &["--emit", "final"], &["--emit changes", "--emit final"]);

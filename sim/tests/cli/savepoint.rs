@@ -60,7 +60,9 @@ fn a_run_stops_with_a_savepoint_and_another_one_goes_on_with_other_parallelism_a
     let savepoint = folder.path("sp");
     let stop = ["--stop-after", "100", "--savepoint", &savepoint, "--parallelism", "3"];
     let done = count(&folder, &input, "a", &[&stop[..], &["--backend", "memory"]].concat());
-    assert!(done.exits(0).err.contains("the savepoint is in"));
+    let done = done.exits(0);
+    assert!(done.err.contains("--checkpoints: nothing is put there"), "{}", done.err);
+    assert!(done.err.contains("the savepoint is in"), "{}", done.err);
     assert_eq!(changes(&folder, &["a"]).len(), 300);
     count(&folder, &input, "b", &["--parallelism", "2", "--resume", &savepoint]).exits(0);
     assert_eq!(changes(&folder, &["a", "b"]), every_change(&counts));

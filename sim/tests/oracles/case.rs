@@ -133,10 +133,6 @@ impl Case {
             expected_of_attempt: &expected_of_attempt,
         }];
         let records: Vec<_> = (0..RECORDS).map(|offset| self.effects(offset)).collect();
-        let failure = match world.ending() {
-            Some(Ending::Failed(error)) => Some(error.to_string()),
-            Some(Ending::Finished | Ending::Stopped | Ending::Stuck) | None => None,
-        };
         let trace: Vec<Traced> = world.trace().to_vec();
         judge(&Facts {
             trace: &trace,
@@ -152,7 +148,7 @@ impl Case {
             faults_stop: world.faults_stop(),
             trigger_delay_max: world.trigger_delay_max(),
             concurrent_max: job.config().checkpoints_concurrent,
-            failure,
+            failure: failure_of(world),
             state: StateFacts {
                 incarnations: &incarnations,
                 cells: &cells_of(world),
@@ -162,6 +158,13 @@ impl Case {
             sinks: &sinks,
             records: &records,
         })
+    }
+}
+
+fn failure_of(world: &World) -> Option<String> {
+    match world.ending() {
+        Some(Ending::Failed(error)) => Some(error.to_string()),
+        Some(Ending::Finished | Ending::Stopped | Ending::Stuck) | None => None,
     }
 }
 

@@ -43,7 +43,7 @@ impl Source for Slow {
 fn counting_slowly(options: &Options, mechanism: Mechanism, sink: SinkContract) -> Job {
     let source = Slow { numbers: VecSource::new((0..RECORDS).collect()), reads: 0 };
     let config = JobConfig {
-        checkpoint_interval: Duration::ZERO,
+        checkpoint_interval: Duration::from_nanos(1),
         checkpoint_pause_min: Duration::ZERO,
         checkpoints_concurrent: 4,
         ..options.job_config(mechanism)
