@@ -77,7 +77,8 @@ proptest! {
     ) {
         let mut state = empty();
         apply(&mut state, &writes);
-        let mut groups = state.snapshot().encode_groups(Format::Binary);
+        let whole = state.snapshot().encode_groups(Format::Binary);
+        let mut groups = whole.clone();
         for (_, bytes) in &mut groups {
             for (at, byte) in &damage {
                 let at = at.index(bytes.len());
@@ -89,11 +90,13 @@ proptest! {
             let groups = state.snapshot().encode_groups(Format::Binary);
             prop_assert_eq!(empty().restore(Format::Binary, &groups), Ok(()));
         }
-        for (_, bytes) in &mut groups {
+        // Damage and a cut together can make a shorter state: a cut alone can not.
+        let mut cut_short = whole;
+        for (_, bytes) in &mut cut_short {
             let length = cut.index(bytes.len());
             bytes.truncate(length);
         }
-        prop_assert_eq!(empty().restore(Format::Binary, &groups).is_ok(), groups.is_empty());
+        prop_assert_eq!(empty().restore(Format::Binary, &cut_short).is_ok(), cut_short.is_empty());
     }
 
     #[test]
