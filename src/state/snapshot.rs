@@ -62,9 +62,9 @@ pub enum Redistribution {
     /// Its own, as long as the parallelism is the same; otherwise all elements are one list that is
     /// cut into even parts (rule 91).
     Split,
-    /// All elements of all subtasks whenever state is dealt out, also to as many subtasks as before:
-    /// each takes what is its own (rule 92). To keep more than that makes the state grow each time.
-    /// A restart in the same layout deals nothing out: each subtask gets its own elements.
+    /// All elements of all subtasks whenever state is dealt out, also to as many subtasks as there
+    /// were: each takes what is its own (rule 92). To keep more than that makes the state grow each
+    /// time. A restart in the same layout deals nothing out: each subtask gets its own elements.
     Union,
     /// Every subtask has the same elements at a barrier, and gets them back (rule 93).
     Broadcast,
