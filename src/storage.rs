@@ -49,6 +49,19 @@ pub enum StoreKey {
     Attempt,
 }
 
+impl StoreKey {
+    /// The checkpoint that is complete because something lies under this name.
+    pub const fn complete_checkpoint(self) -> Option<CheckpointId> {
+        match self {
+            Self::Metadata(checkpoint) => Some(checkpoint),
+            Self::State { .. }
+            | Self::Reservation { .. }
+            | Self::Progress { .. }
+            | Self::Attempt => None,
+        }
+    }
+}
+
 impl fmt::Display for StoreKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -51,14 +51,14 @@ pub(super) fn find(
             };
             let key = StoreKey::Metadata(latest.checkpoint);
             let fitted = Fitted::new(job, latest, left, &store.place_of(key))?;
-            if let Some(job) = fitted.unchanged(latest) {
+            if let Some(job) = fitted.unchanged() {
                 return Ok((job, found(checkpoints)));
             }
             let dealt = fitted.deal(read_states(store, latest)?)?;
             // Under a number of its own, so that a crash leaves the one or the other.
             let dealt = dealt.with_number(latest.checkpoint.next());
-            let metadata = dealt.store(store)?;
-            Ok((dealt.job, found([older, &[latest.clone(), metadata]].concat())))
+            let (job, metadata) = dealt.store(store)?;
+            Ok((job, found([older, &[latest.clone(), metadata]].concat())))
         }
         Resume::Never => {
             abandon(store, |_| true)?;
@@ -113,7 +113,7 @@ fn begin_at(
         let fitted = Fitted::new(job, &metadata, left, &path.display().to_string())?;
         let dealt = fitted.deal(states)?;
         abandon(store, |_| true)?;
-        return Ok((dealt.job.clone(), dealt.store(store)?));
+        return dealt.store(store);
     }
     let Some((folder, checkpoint)) = split_checkpoint_path(path).filter(|_| path.is_dir()) else {
         let text = format!(
@@ -127,22 +127,22 @@ fn begin_at(
     if own.parent().is_some_and(|own| is_same(own, path)) {
         let metadata = read_metadata(store, checkpoint)?;
         let fitted = Fitted::new(job, &metadata, left, &store.place_of(key))?;
-        if let Some(job) = fitted.unchanged(&metadata) {
+        if let Some(job) = fitted.unchanged() {
             abandon(store, |other| other != key)?;
             return Ok((job, metadata));
         }
         let dealt = fitted.deal(read_states(store, &metadata)?)?;
         let dealt = dealt.with_number(checkpoint.next());
         abandon(store, |other| other != key)?;
-        return Ok((dealt.job.clone(), dealt.store(store)?));
+        return dealt.store(store);
     }
     let other = FileStore::open(folder)?;
     let metadata = read_metadata(&other, checkpoint)?;
     let fitted = Fitted::new(job, &metadata, left, &other.place_of(key))?;
-    let Some(job) = fitted.unchanged(&metadata) else {
+    let Some(job) = fitted.unchanged() else {
         let dealt = fitted.deal(read_states(&other, &metadata)?)?;
         abandon(store, |_| true)?;
-        return Ok((dealt.job.clone(), dealt.store(store)?));
+        return dealt.store(store);
     };
     for handle in &metadata.tasks {
         read_part(&other, handle)?;
@@ -172,25 +172,26 @@ impl<'a> Fitted<'a> {
         left: Left,
         place: &str,
     ) -> Result<Self, RunError> {
-        if metadata.job != job.name() && left == Left::Refused {
+        let job = if metadata.job == job.name() {
+            let job = job.with_key_groups_of(&metadata.shape);
+            job.map_err(|error| refused(place, &error))?
+        } else if left == Left::Dropped {
+            job.clone()
+        } else {
             let text = format!(
                 "{place}: it belongs to the job '{}', not to '{}'",
                 metadata.job,
                 job.name()
             );
             return Err(RunError::Restore(text));
-        }
-        if metadata.job != job.name() {
-            return Ok(Self { job: job.clone(), metadata, left, place: place.to_owned() });
-        }
-        let shape = &metadata.shape;
-        let job = job.with_key_groups_of(shape).map_err(|error| refused(place, &error))?;
+        };
         Ok(Self { job, metadata, left, place: place.to_owned() })
     }
 
     /// The job, if it can begin there as it is.
-    fn unchanged(&self, metadata: &CheckpointMetadata) -> Option<Job> {
-        let is_same = metadata.shape == self.job.shape() && metadata.job == self.job.name();
+    fn unchanged(&self) -> Option<Job> {
+        let Self { job, metadata, .. } = self;
+        let is_same = metadata.shape == job.shape() && metadata.job == job.name();
         is_same.then(|| self.job.clone())
     }
 
@@ -241,8 +242,8 @@ impl DealtOut {
         self
     }
 
-    /// Stores it as a complete checkpoint.
-    fn store(&self, store: &dyn CheckpointStore) -> Result<CheckpointMetadata, RunError> {
+    /// Stores it as a complete checkpoint, where the job begins.
+    fn store(self, store: &dyn CheckpointStore) -> Result<(Job, CheckpointMetadata), RunError> {
         let CheckpointMetadata { checkpoint, attempt, .. } = self.metadata;
         let parts = self.states.iter().map(|state| {
             let key = StoreKey::State { checkpoint, attempt, task: state.task };
@@ -251,10 +252,10 @@ impl DealtOut {
             Ok(StateHandle::of(key, &bytes))
         });
         let tasks = parts.collect::<Result<_, StoreError>>()?;
-        let metadata = CheckpointMetadata { tasks, ..self.metadata.clone() };
+        let metadata = CheckpointMetadata { tasks, ..self.metadata };
         let key = StoreKey::Metadata(checkpoint);
         copy(store, key, &codec::seal(Kind::Metadata, &metadata))?;
-        Ok(metadata)
+        Ok((self.job, metadata))
     }
 }
 
@@ -299,14 +300,7 @@ fn read_metadata(
 }
 
 fn stored_checkpoints(store: &dyn CheckpointStore) -> Result<Vec<CheckpointId>, StoreError> {
-    let checkpoint_of = |key| match key {
-        StoreKey::Metadata(checkpoint) => Some(checkpoint),
-        StoreKey::State { .. }
-        | StoreKey::Reservation { .. }
-        | StoreKey::Progress { .. }
-        | StoreKey::Attempt => None,
-    };
-    Ok(store.list()?.into_iter().filter_map(checkpoint_of).collect())
+    Ok(store.list()?.into_iter().filter_map(StoreKey::complete_checkpoint).collect())
 }
 
 /// Removes the checkpoints and reservations that the run does not go on from: a later one must not

@@ -12,6 +12,7 @@ use cofferdam::id::CheckpointId;
 use cofferdam::job::Job;
 use cofferdam::runtime::{self, CheckpointStore, Resume, Savepoint};
 use cofferdam::storage::StoreKey;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 #[cfg(feature = "sqlite")]
@@ -173,7 +174,7 @@ impl Folders<'_> {
         console: &Console,
     ) -> Result<Settled, Failure> {
         let inputs = &described.input;
-        match (resume, read(&self.checkpoints.join(NAME))?) {
+        match (resume, read::<Left>(&self.checkpoints.join(NAME))?) {
             (Resume::Latest, Some(before)) if described.may_follow(&before.description) => {
                 let is_anew = runtime::begins_anew(job, self.store)?;
                 match is_anew {
@@ -252,14 +253,7 @@ impl Folders<'_> {
 
     /// The newest complete checkpoint.
     fn newest(&self) -> Result<Option<CheckpointId>, Failure> {
-        let checkpoint_of = |key| match key {
-            StoreKey::Metadata(checkpoint) => Some(checkpoint),
-            StoreKey::State { .. }
-            | StoreKey::Reservation { .. }
-            | StoreKey::Progress { .. }
-            | StoreKey::Attempt => None,
-        };
-        Ok(self.store.list()?.into_iter().filter_map(checkpoint_of).max())
+        Ok(self.store.list()?.into_iter().filter_map(StoreKey::complete_checkpoint).max())
     }
 
     /// Checks that output and checkpoints belong together, and that neither is behind what the
@@ -524,7 +518,8 @@ pub(crate) fn refuse_old_output(output: &Output) -> Result<(), Failure> {
     }
 }
 
-fn read(path: &Path) -> Result<Option<Left>, Failure> {
+/// What an earlier run has left in a file, if it is there.
+pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Failure> {
     let text = match fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         text => text.map_err(|error| Failure::input(format!("{}: {error}", path.display())))?,

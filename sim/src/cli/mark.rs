@@ -10,7 +10,7 @@ use cofferdam::id::CheckpointId;
 use serde::{Deserialize, Serialize};
 
 use crate::cli::exit::Failure;
-use crate::cli::folder::{replace, temporary};
+use crate::cli::folder::{read, replace, temporary};
 use crate::jobs::Output;
 
 /// One history of checkpoints and of the output that rests on them.
@@ -52,15 +52,7 @@ impl History {
 impl Mark {
     /// What was left in an output, if anything was.
     pub(crate) fn read(output: &Output) -> Result<Option<Self>, Failure> {
-        let path = output.mark();
-        let failed = |error: String| Failure::input(format!("{}: {error}", path.display()));
-        match fs::read(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(failed(error.to_string())),
-            Ok(text) => serde_json::from_slice(&text)
-                .map(Some)
-                .map_err(|error| failed(format!("it is damaged: {error}"))),
-        }
+        read(&output.mark())
     }
 
     /// Leaves it in an output, durably: once a start.

@@ -6,6 +6,7 @@ use cofferdam::state::codec::Format;
 use cofferdam::state::key_group::KeyGroup;
 use cofferdam::state::snapshot::{Bytes, OperatorState, TaskState};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Number, Value as Json, json};
 
 /// One piece of state. Keyed state has a key and a value; all else has a kind.
@@ -79,7 +80,7 @@ fn of_operator(operator: &OperatorState, state: &TaskState) -> Result<Vec<Row>, 
     let uid = || Some(operator.uid.clone());
     let mut rows = Vec::new();
     for (group, entries) in groups(&operator.keyed) {
-        for entry in decoded(entries)? {
+        for entry in decoded::<Vec<Value>>(entries)? {
             let [key, value] = pair(entry)?;
             rows.push(Row {
                 operator: uid(),
@@ -92,7 +93,7 @@ fn of_operator(operator: &OperatorState, state: &TaskState) -> Result<Vec<Row>, 
         }
     }
     for (group, timers) in groups(&operator.timers) {
-        for timer in decoded(timers)? {
+        for timer in decoded::<Vec<Value>>(timers)? {
             let [time, key] = pair(timer)?;
             let row =
                 Row::of_kind("timer", json!({"time_ms": json_of(&time), "of": json_of(&key)}));
@@ -106,7 +107,7 @@ fn of_operator(operator: &OperatorState, state: &TaskState) -> Result<Vec<Row>, 
     }
     for list in &operator.lists {
         for element in &list.elements {
-            let element = json_of(&value_of(element)?);
+            let element = json_of(&decoded(element)?);
             let row = Row::of_kind("list", json!({"list": list.name, "element": element}));
             rows.push(Row { operator: uid(), task, ..row });
         }
@@ -136,7 +137,7 @@ fn of_sink(state: &TaskState, uid: Option<String>) -> Result<Vec<Row>, String> {
     for logged in &state.log {
         let checkpoint = logged.pending.checkpoint.get();
         for bytes in &logged.rows {
-            let row = json_of(&value_of(bytes)?);
+            let row = json_of(&decoded(bytes)?);
             let row = Row::of_kind("unsent-row", json!({"checkpoint": checkpoint, "row": row}));
             rows.push(Row { operator: uid.clone(), task, ..row });
         }
@@ -150,7 +151,7 @@ fn of_channels(state: &TaskState) -> Result<Vec<Row>, String> {
     let mut rows = Vec::new();
     for (side, channel, batches) in inputs.chain(outputs) {
         for batch in batches {
-            for record in decoded(batch)? {
+            for record in decoded::<Vec<Value>>(batch)? {
                 let record = json_of(&record);
                 let more = json!({"side": side, "channel": channel, "record": record});
                 let row = Row::of_kind("in-flight", more);
@@ -169,7 +170,8 @@ pub(crate) fn change(
 ) -> Result<usize, String> {
     let mut found = 0;
     for (_, bytes) in operator.keyed.iter_mut().flatten() {
-        let entries = decoded(bytes)?.into_iter().map(pair).collect::<Result<Vec<_>, _>>()?;
+        let entries =
+            decoded::<Vec<Value>>(bytes)?.into_iter().map(pair).collect::<Result<Vec<_>, _>>()?;
         if !entries.iter().any(|[of, _]| json_of(of) == *key) {
             continue;
         }
@@ -184,7 +186,10 @@ pub(crate) fn change(
     }
     if value.is_none() {
         for (_, bytes) in operator.timers.iter_mut().flatten() {
-            let timers = decoded(bytes)?.into_iter().map(pair).collect::<Result<Vec<_>, _>>()?;
+            let timers = decoded::<Vec<Value>>(bytes)?
+                .into_iter()
+                .map(pair)
+                .collect::<Result<Vec<_>, _>>()?;
             let left = timers.into_iter().filter(|[_, of]| json_of(of) != *key);
             let left: Vec<Value> = left.map(|timer| Value::Array(timer.into())).collect();
             *bytes = Bytes::from(Format::Portable.encode(&left));
@@ -197,11 +202,7 @@ fn groups(groups: &Option<Vec<(KeyGroup, Bytes)>>) -> impl Iterator<Item = (KeyG
     groups.iter().flatten().map(|(group, bytes)| (*group, bytes))
 }
 
-fn decoded(bytes: &[u8]) -> Result<Vec<Value>, String> {
-    Format::Portable.decode(bytes).map_err(|error| error.to_string())
-}
-
-fn value_of(bytes: &[u8]) -> Result<Value, String> {
+fn decoded<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     Format::Portable.decode(bytes).map_err(|error| error.to_string())
 }
 

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 #[cfg(feature = "sqlite")]
 use crate::cli::database;
 use crate::cli::exit::Failure;
+use crate::cli::folder::read;
 use crate::jobs::Output;
 
 /// The newest complete checkpoint of a run, and the rows that were there with it.
@@ -29,15 +30,7 @@ pub(crate) struct Completed {
 impl Completed {
     /// What was left in a folder of checkpoints, if a checkpoint has been complete.
     pub(crate) fn read(checkpoints: &Path) -> Result<Option<Self>, Failure> {
-        let path = checkpoints.join(NAME);
-        let failed = |error: String| Failure::input(format!("{}: {error}", path.display()));
-        match fs::read(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(failed(error.to_string())),
-            Ok(text) => serde_json::from_slice(&text)
-                .map(Some)
-                .map_err(|error| failed(format!("it is damaged: {error}"))),
-        }
+        read(&checkpoints.join(NAME))
     }
 
     /// Leaves it in a folder of checkpoints: as a whole, and after a loss of power perhaps not,
