@@ -23,6 +23,7 @@ use crate::job::{
 use crate::operator::Emit;
 use crate::operator::Operator;
 use crate::operator::chain::{Chain, Named, Pass, Segment};
+use crate::operator::join::{Either, EitherKey};
 use crate::operator::keyed::{Aggregate, ByRef, ByValue, KeySelector, Keyed, KeyedProcess};
 use crate::operator::queue::{FromQueue, Queue};
 use crate::operator::route::{Broadcast, ByKey, Forward, Rebalance, Route};
@@ -75,6 +76,14 @@ pub struct KeyedStream<T: Record, K> {
     selector: K,
 }
 
+/// Two streams side by side.
+#[must_use = "a stream must end in a sink"]
+pub struct Connected<S: Segment, R: Segment> {
+    uid: String,
+    left: Stream<S>,
+    right: Stream<R>,
+}
+
 struct Draft {
     name: String,
     parallelism: usize,
@@ -83,8 +92,8 @@ struct Draft {
     edges: Vec<Edge>,
     uids: BTreeSet<String>,
     duplicate: Option<String>,
-    /// A stream of this job that was united with one of another builder.
-    united: Option<GraphError>,
+    /// What can not be built was asked for: the first such error.
+    refused: Option<GraphError>,
     /// Streams that have been begun and not yet ended, by a number of their own.
     open: BTreeMap<usize, String>,
     begun: usize,
@@ -114,7 +123,7 @@ impl JobBuilder {
                 edges: Vec::new(),
                 uids: BTreeSet::new(),
                 duplicate: None,
-                united: None,
+                refused: None,
                 open: BTreeMap::new(),
                 begun: 0,
             })),
@@ -212,7 +221,7 @@ impl JobBuilder {
     /// If it can not work, with the reason.
     pub fn build(self, config: JobConfig) -> Result<Job, GraphError> {
         let draft = self.draft.borrow();
-        if let Some(error) = &draft.united {
+        if let Some(error) = &draft.refused {
             return Err(error.clone());
         }
         if let Some(uid) = &draft.duplicate {
@@ -323,19 +332,31 @@ impl<S: Segment> Stream<S> {
 
     /// The records of both streams, which must be of one [`JobBuilder`].
     pub fn union<R: Segment<Out = S::Out>>(self, other: Stream<R>) -> Stream<Pass<S::Out>> {
-        let draft = self.draft.clone();
-        let parallelism = self.parallelism.max(other.parallelism);
-        let first = self.name();
-        let mut inputs = vec![Input::forward(self.seal(None))];
-        if Rc::ptr_eq(&draft, &other.draft) {
-            inputs.push(Input::forward(other.seal(None)));
-        } else {
-            // A vertex of another builder means nothing here, so neither of the two can be built.
-            let error = GraphError::OtherBuilder { first, second: other.name() };
-            other.draft.borrow_mut().united = Some(error.clone());
-            draft.borrow_mut().united = Some(error);
+        self.must_be_beside(&other);
+        self.to_forward().beside(other.to_forward())
+    }
+
+    /// Both streams, which must be of one [`JobBuilder`], their records told apart: for what takes
+    /// two inputs. The maps that do it are named `{uid}-left` and `{uid}-right`.
+    pub fn connect<R: Segment>(self, uid: &str, other: Stream<R>) -> Connected<S, R> {
+        self.must_be_beside(&other);
+        Connected { uid: uid.to_owned(), left: self, right: other }
+    }
+
+    /// A vertex of another builder means nothing here, so neither of the two can be built.
+    fn must_be_beside<R: Segment>(&self, other: &Stream<R>) {
+        if !Rc::ptr_eq(&self.draft, &other.draft) {
+            let error = GraphError::OtherBuilder { first: self.name(), second: other.name() };
+            other.draft.borrow_mut().refuse(error.clone());
+            self.draft.borrow_mut().refuse(error);
         }
-        Stream::begin(&draft, parallelism, None, inputs)
+    }
+
+    /// A chain behind this one, which each subtask hands its own records.
+    fn to_forward(self) -> Stream<Pass<S::Out>> {
+        let (draft, parallelism) = (self.draft.clone(), self.parallelism);
+        let input = Input::forward(self.seal(None));
+        Stream::begin(&draft, parallelism, None, vec![input])
     }
 
     /// The last operator with a name, and the job.
@@ -472,6 +493,16 @@ impl<T: Record> Stream<Pass<T>> {
         self
     }
 
+    /// One chain for the inputs of two that nothing stands in yet.
+    fn beside(mut self, other: Self) -> Self {
+        other.draft.borrow_mut().open.remove(&other.head.open);
+        if Rc::ptr_eq(&self.draft, &other.draft) {
+            self.head.inputs.extend(other.head.inputs);
+        }
+        self.parallelism = self.parallelism.max(other.parallelism);
+        self
+    }
+
     /// Begins the chain with `segment`: nothing stands before it.
     fn head<N: Segment<In = T>>(mut self, uid: &str, segment: N) -> Stream<N> {
         self.take_uid(uid);
@@ -500,6 +531,11 @@ impl<T: Record> Stream<Pass<T>> {
 }
 
 impl<T: Record, K: KeySelector<T>> KeyedStream<T, K> {
+    /// The job can not be built.
+    pub(super) fn refuse(&self, error: GraphError) {
+        self.stream.draft.borrow_mut().refuse(error);
+    }
+
     /// Sets the parallelism of the operators that follow, up to the next exchange.
     pub fn parallelism(self, parallelism: usize) -> Self {
         Self { stream: self.stream.parallelism(parallelism), selector: self.selector }
@@ -535,6 +571,47 @@ impl<T: Record, K: KeySelector<T>> KeyedStream<T, K> {
         fold: F,
     ) -> Stream<Named<Keyed<Aggregate<K::Key, T, V, F>, K>>> {
         self.process(uid, Aggregate::new(init, fold, true))
+    }
+}
+
+impl<S: Segment, R: Segment> Connected<S, R> {
+    /// Spreads the records of both streams by a key that both have: all records of a key meet in
+    /// one subtask.
+    pub fn key_by<K: Key>(
+        self,
+        left_key: impl Fn(&S::Out) -> K + Clone + Send + Sync + 'static,
+        right_key: impl Fn(&R::Out) -> K + Clone + Send + Sync + 'static,
+    ) -> KeyedStream<Either<S::Out, R::Out>, impl KeySelector<Either<S::Out, R::Out>, Key = K>>
+    {
+        let selector = EitherKey::new(ByValue(left_key), ByValue(right_key));
+        let (left, right) = self.told_apart();
+        let KeyedStream { stream, selector } = left.keyed(selector);
+        let right = right.keyed(selector.clone()).stream;
+        KeyedStream { stream: stream.beside(right), selector }
+    }
+
+    /// Gives every record of the second stream to every subtask of what follows, and spreads those
+    /// of the first one evenly if the parallelism changes.
+    pub fn broadcast_right(self) -> Stream<Pass<Either<S::Out, R::Out>>> {
+        let (left, right) = self.told_apart();
+        left.to_forward().beside(right.broadcast())
+    }
+
+    fn told_apart(
+        self,
+    ) -> (
+        Stream<impl Segment<Out = Either<S::Out, R::Out>>>,
+        Stream<impl Segment<Out = Either<S::Out, R::Out>>>,
+    ) {
+        let Self { uid, left, right } = self;
+        let left = left.map(&format!("{uid}-left"), Either::Left);
+        (left, right.map(&format!("{uid}-right"), Either::Right))
+    }
+}
+
+impl Draft {
+    fn refuse(&mut self, error: GraphError) {
+        self.refused.get_or_insert(error);
     }
 }
 

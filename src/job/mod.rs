@@ -4,6 +4,7 @@
 mod builder;
 mod claim;
 mod deal;
+mod timed;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,9 +35,10 @@ use crate::state::snapshot::{Bytes, InFlight, LoggedRows, LoggedState, SourceSta
 use crate::storage::ProgressLog;
 use crate::task::{Outlet, Progress, Task, TaskParts};
 
-pub use builder::{JobBuilder, KeyedStream, Stream};
+pub use builder::{Connected, JobBuilder, KeyedStream, Stream};
 pub use claim::{InferredClaim, SinkClaim};
 pub use deal::{DealError, Dealt, Left, deal_splits};
+pub use timed::{SessionStream, WindowStream};
 
 /// A job that can run: what the builder has checked.
 #[derive(Clone)]
@@ -136,7 +138,15 @@ pub enum GraphError {
     /// Two operators with the same uid: their state could not be told apart.
     #[error("the uid '{0}' is used twice: state is found again by uid")]
     DuplicateUid(String),
-    /// A union of streams that are not of one job.
+    /// Windows, sessions or a pattern that can not be.
+    #[error("'{uid}': {reason}")]
+    Timing {
+        /// The operator.
+        uid: String,
+        /// What is wrong.
+        reason: &'static str,
+    },
+    /// Streams side by side that are not of one job.
     #[error("{first} and {second} can not be united: begin both streams with one JobBuilder")]
     OtherBuilder {
         /// The one stream.

@@ -2,7 +2,9 @@
 //! knows which driver runs it. Chained operators are fused by the compiler into one loop.
 
 pub mod chain;
+pub mod join;
 pub mod keyed;
+pub mod pattern;
 pub mod queue;
 pub mod route;
 pub mod sink;
@@ -11,6 +13,7 @@ pub mod split_source;
 pub mod stage;
 pub mod stateless;
 pub(crate) mod unacknowledged;
+pub mod window;
 
 use std::sync::Arc;
 

@@ -3,21 +3,22 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use cofferdam::operator::pattern::Track;
 use cofferdam::state::codec;
 
 use crate::jobs::seconds::Seconds;
-use crate::jobs::smoke_alarm::{Alarm, Expired, Pattern, Reading, Sensor};
+use crate::jobs::smoke_alarm::{Alarm, Alert, Expired, Reading};
 use crate::reference::{Effects, Outcome, RecordId, Reference};
 
 /// Repeated records count once: the same reading again says nothing new.
 pub(crate) struct SmokeAlarmReference {
     readings: Arc<Vec<Reading>>,
-    pattern: Pattern,
+    alert: Alert,
 }
 
 impl SmokeAlarmReference {
-    pub(crate) fn new(readings: Arc<Vec<Reading>>, pattern: Pattern) -> Self {
-        Self { readings, pattern }
+    pub(crate) fn new(readings: Arc<Vec<Reading>>, alert: Alert) -> Self {
+        Self { readings, alert }
     }
 
     fn apply(&self, records: impl Iterator<Item = usize>) -> Outcome {
@@ -28,8 +29,8 @@ impl SmokeAlarmReference {
         }
         let mut outcome = Outcome::default();
         for (sensor, readings) in sensors {
-            let handled = readings.last_key_value().map(|((at, _), _)| *at);
-            outcome.cell("detect", sensor, &Sensor { handled, ..Sensor::default() });
+            let seen = readings.last_key_value().map(|((at, _), _)| at.event_time());
+            outcome.cell("detect", sensor, &Track::<Reading>::settled(seen));
             self.watch(sensor, readings.into_values(), &mut outcome);
         }
         outcome
@@ -46,7 +47,8 @@ impl SmokeAlarmReference {
         let expired = |hot_at| Expired { key: sensor.to_owned(), hot_at };
         for reading in readings {
             if let Some(hot_at) = armed
-                && reading.at.as_millis() - hot_at.as_millis() > self.pattern.within_ms
+                && u128::from(reading.at.as_millis().abs_diff(hot_at.as_millis()))
+                    > self.alert.within.as_millis()
             {
                 outcome.row("expired", key.clone(), &expired(hot_at));
                 armed = None;
@@ -57,7 +59,7 @@ impl SmokeAlarmReference {
                     outcome.row("out", key.clone(), &alarm);
                     armed = None;
                 }
-            } else if reading.temperature > self.pattern.hot {
+            } else if reading.temperature > self.alert.hot {
                 armed = Some(reading.at);
             }
         }
@@ -88,6 +90,8 @@ impl Reference for SmokeAlarmReference {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     /// Rows as text, for readings (time in ms, temperature, smoke) of one sensor, hot above 40,
@@ -101,7 +105,10 @@ mod tests {
             offset,
         };
         let readings = Arc::new((0..).zip(readings).map(reading).collect());
-        let reference = SmokeAlarmReference::new(readings, Pattern { hot: 40.0, within_ms: 10 });
+        let reference = SmokeAlarmReference::new(
+            readings,
+            Alert { hot: 40.0, within: Duration::from_millis(10) },
+        );
         let rows = reference.run_all().outputs;
         let text = |(uid, row): (&str, &[u8])| match uid {
             "out" => {

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use crate::dice::Dice;
 use crate::jobs::seconds::Seconds;
-use crate::jobs::smoke_alarm::{Pattern, Reading};
+use crate::jobs::smoke_alarm::{Alert, Reading};
 use crate::workload::signed;
 
 /// By how much readings may be out of order: not at all, a little, or by more than heat waits.
-pub(crate) fn disorder(dice: &mut Dice, pattern: Pattern) -> Duration {
-    let within = pattern.within_ms.unsigned_abs();
+pub(crate) fn disorder(dice: &mut Dice, alert: Alert) -> Duration {
+    let within = within_ms(alert).unsigned_abs();
     Duration::from_millis(*dice.pick(&[0, 1, within / 2, within.saturating_mul(2)]))
 }
 
@@ -18,11 +18,11 @@ pub(crate) fn disorder(dice: &mut Dice, pattern: Pattern) -> Duration {
 pub(crate) fn readings(
     dice: &mut Dice,
     records: usize,
-    pattern: Pattern,
+    alert: Alert,
     disorder: Duration,
 ) -> Vec<Reading> {
     let bound = u64::try_from(disorder.as_millis()).unwrap_or(u64::MAX).min(SPAN_MS_MAX);
-    let within = pattern.within_ms.clamp(0, SPAN_MS_MAX as i64);
+    let within = within_ms(alert).min(SPAN_MS_MAX as i64);
     let sensors = dice.below(4) + 1;
     let mut clocks = vec![0_i64; sensors as usize];
     let mut arrivals = Vec::with_capacity(records + SCENE_READINGS_MAX);
@@ -31,7 +31,7 @@ pub(crate) fn readings(
         for (pause, is_hot, smoke) in scene(dice, within) {
             clocks[sensor] += pause;
             let at = clocks[sensor];
-            let temperature = pattern.hot + if is_hot { 0.5 } else { *dice.pick(&[0.0, -20.0]) };
+            let temperature = alert.hot + if is_hot { 0.5 } else { *dice.pick(&[0.0, -20.0]) };
             let jitter = dice.below(bound + 1) as i64;
             arrivals.push((at + jitter, sensor, at, temperature, smoke));
         }
@@ -63,6 +63,10 @@ fn scene(dice: &mut Dice, within: i64) -> Vec<(i64, bool, bool)> {
         7 => vec![(pause, true, false)],
         _ => vec![(pause, false, false)],
     }
+}
+
+fn within_ms(alert: Alert) -> i64 {
+    i64::try_from(alert.within.as_millis()).unwrap_or(i64::MAX)
 }
 
 const SCENE_READINGS_MAX: usize = 3;

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::dice::Purpose;
-use crate::jobs::smoke_alarm::{Pattern, Reading};
+use crate::jobs::smoke_alarm::{Alert, Reading};
 use plan::{Exit, Plan};
 
 fn dice(seed: u64) -> Dice {
@@ -17,19 +17,19 @@ fn hash(value: &impl std::fmt::Debug) -> u64 {
     })
 }
 
-const PATTERN: Pattern = Pattern { hot: 40.0, within_ms: 600_000 };
+const ALERT: Alert = Alert { hot: 40.0, within: Duration::from_millis(600_000) };
 
 #[test]
 fn a_seed_keeps_its_meaning() {
     assert_eq!(splitmix64(0), 0xe220_a839_7b1d_cdaf);
     let plan = Plan::draw(&mut dice(7), 3);
-    let disorder = readings::disorder(&mut dice(7), PATTERN);
+    let disorder = readings::disorder(&mut dice(7), ALERT);
     let hashes = [
         hash(&text::lines(&mut dice(7), 50)),
         hash(&text::repeated_lines(&mut dice(7), 50)),
         hash(&text::numbers(&mut dice(7), 50)),
         hash(&text::prices(&mut dice(7), 50)),
-        hash(&readings::readings(&mut dice(7), 50, PATTERN, disorder)),
+        hash(&readings::readings(&mut dice(7), 50, ALERT, disorder)),
         hash(&(&plan, plan::items(&mut dice(7), &plan, 50))),
     ];
     assert_eq!(
@@ -76,8 +76,8 @@ fn readings_keep_their_bound_and_meet_every_corner() {
     let mut corners = BTreeSet::new();
     for seed in 0..50 {
         let mut dice = dice(seed);
-        let disorder = readings::disorder(&mut dice, PATTERN);
-        let readings = readings::readings(&mut dice, 100, PATTERN, disorder);
+        let disorder = readings::disorder(&mut dice, ALERT);
+        let readings = readings::readings(&mut dice, 100, ALERT, disorder);
         assert_eq!(readings.len(), 100);
         assert!(latest_gap(&readings) <= disorder, "seed {seed}");
         corners.extend(gaps_of_heat(&readings));
@@ -105,7 +105,7 @@ fn gaps_of_heat(readings: &[Reading]) -> BTreeSet<&'static str> {
     let corner = |pair: &[&Reading]| {
         let gap = pair[1].at.as_millis() - pair[0].at.as_millis();
         let relevant =
-            pair[0].sensor == pair[1].sensor && pair[0].temperature > PATTERN.hot && pair[1].smoke;
+            pair[0].sensor == pair[1].sensor && pair[0].temperature > ALERT.hot && pair[1].smoke;
         match gap {
             _ if !relevant => None,
             0 => Some("tie"),

@@ -1,6 +1,5 @@
 //! Heat followed by smoke within a time: a pattern with a time-out, over event time.
 
-mod detect;
 mod model;
 
 use std::sync::Arc;
@@ -10,6 +9,7 @@ use std::time::Duration;
 use cofferdam::connector::file::LineSource;
 use cofferdam::connector::memory::VecSource;
 use cofferdam::job::Job;
+use cofferdam::operator::pattern::Pattern;
 use cofferdam::operator::source::Source;
 #[cfg(feature = "cli")]
 use cofferdam::operator::source::{Fetch, SourceError};
@@ -27,9 +27,7 @@ use crate::jobs::{BuiltinJob, Case, CaseData, CaseInput, JobError, Parameter, Se
 use crate::reference::smoke_alarm::SmokeAlarmReference;
 use crate::workload::readings;
 
-use detect::{Detect, Verdict};
-
-pub use model::{Alarm, Expired, Pattern, Reading, Sample, Sensor};
+pub use model::{Alarm, Alert, Expired, Reading};
 
 /// The job.
 pub(crate) struct SmokeAlarm;
@@ -69,31 +67,26 @@ impl BuiltinJob for SmokeAlarm {
     }
 
     fn case(&self, data: &CaseData, setup: &Setup) -> Result<Case, JobError> {
-        let pattern = pattern(setup)?;
+        let alert = alert(setup)?;
         let mut disorder = disorder(setup)?;
         let readings = Arc::new(match &data.lines {
             Some(lines) => cycle_lines(lines, Self::FORMAT, data, parse)?,
             None => {
                 let mut dice = Dice::new(data.seed, Purpose::Workload);
-                let drawn = readings::disorder(&mut dice, pattern);
+                let drawn = readings::disorder(&mut dice, alert);
                 let declared = dice.chance(750).then_some(drawn);
                 let actual = disorder.unwrap_or(drawn);
                 disorder = disorder.or(declared);
-                readings::readings(&mut dice, data.records, pattern, actual)
+                readings::readings(&mut dice, data.records, alert, actual)
             }
         });
         if let Some(disorder) = disorder {
             let mut disorder = Disorder::new(disorder, "the input");
             disorder.check(&readings)?;
         }
-        let job = graph(
-            VecSource::from(readings.clone()),
-            pattern,
-            disorder,
-            &Watched(setup.sink),
-            setup,
-        )?;
-        let reference = Box::new(SmokeAlarmReference::new(readings.clone(), pattern));
+        let job =
+            graph(VecSource::from(readings.clone()), alert, disorder, &Watched(setup.sink), setup)?;
+        let reference = Box::new(SmokeAlarmReference::new(readings.clone(), alert));
         let inputs = CaseInput::of(&job, vec![readings], Reading::to_string);
         Ok(Case { job, reference, inputs })
     }
@@ -101,7 +94,7 @@ impl BuiltinJob for SmokeAlarm {
     /// A declared disorder is checked by reading the file once before the job starts.
     #[cfg(feature = "cli")]
     fn over_files(&self, files: &Files, setup: &Setup) -> Result<FileJob, JobError> {
-        let (pattern, disorder) = (pattern(setup)?, disorder(setup)?);
+        let (alert, disorder) = (alert(setup)?, disorder(setup)?);
         let input = files.input()?;
         let source = LineSource::new([input], FieldParser::<Self, _>::new(parse));
         if let Some(disorder) = disorder {
@@ -109,14 +102,14 @@ impl BuiltinJob for SmokeAlarm {
             check_file(source.clone(), Disorder::new(disorder, &input))?;
         }
         let ends = IntoOutput::new(files, setup.sink);
-        let job = graph(source, pattern, disorder, &ends, setup)?;
+        let job = graph(source, alert, disorder, &ends, setup)?;
         Ok(ends.finish(job))
     }
 }
 
 fn graph(
     source: impl Source<Record = Reading>,
-    pattern: Pattern,
+    alert: Alert,
     disorder: Option<Duration>,
     ends: &impl Ends,
     setup: &Setup,
@@ -129,11 +122,16 @@ fn graph(
         }
         None => builder.source("readings", source),
     };
-    let verdicts =
-        readings.key_by_ref(|reading| &reading.sensor).process("detect", Detect(pattern));
-    let (alarms, expired) = verdicts.fork();
-    ends.end(alarms.filter_map("alarms", Verdict::alarm), "out");
-    ends.end(expired.filter_map("expirations", Verdict::expired), "expired");
+    let Alert { hot, within } = alert;
+    let smoke_after_heat =
+        Pattern::begin("heat", move |reading: &Reading| reading.temperature > hot)
+            .followed_by("smoke", |reading| reading.smoke)
+            .within(within);
+    let place_of = |reading: &Reading| (reading.at.event_time(), reading.offset);
+    let found = readings.key_by_ref(|reading| &reading.sensor);
+    let (alarms, expired) = found.pattern("detect", smoke_after_heat, place_of).fork();
+    ends.end(alarms.filter_map("alarms", Alarm::of), "out");
+    ends.end(expired.filter_map("expirations", Expired::of), "expired");
     Ok(builder.build(setup.config.clone())?)
 }
 
@@ -182,10 +180,10 @@ fn check_file(
     Ok(())
 }
 
-fn pattern(setup: &Setup) -> Result<Pattern, JobError> {
+fn alert(setup: &Setup) -> Result<Alert, JobError> {
     let hot = setup.parameters.read("hot", finite)?;
     let within = setup.parameters.read("within", parse_duration)?;
-    Ok(Pattern { hot, within_ms: i64::try_from(within.as_millis()).unwrap_or(i64::MAX) })
+    Ok(Alert { hot, within })
 }
 
 fn disorder(setup: &Setup) -> Result<Option<Duration>, JobError> {

@@ -1,8 +1,9 @@
-//! What smoke-alarm reads, keeps and writes.
+//! What smoke-alarm reads and writes.
 
-use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
+use cofferdam::operator::pattern::Found;
 use cofferdam::state::codec;
 use serde::{Deserialize, Serialize};
 
@@ -11,11 +12,11 @@ use crate::jobs::seconds::Seconds;
 
 /// What the job watches for.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Pattern {
+pub struct Alert {
     /// A reading above this temperature is hot.
     pub hot: f64,
-    /// How long after the heat smoke raises an alarm, in milliseconds.
-    pub within_ms: i64,
+    /// How long after the heat smoke raises an alarm.
+    pub within: Duration,
 }
 
 /// One reading of a sensor.
@@ -60,24 +61,26 @@ pub struct Expired {
     pub hot_at: Seconds,
 }
 
-/// The state of a sensor.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sensor {
-    /// What waits for the watermark, by (time, offset).
-    pub waiting: BTreeMap<(Seconds, u64), Sample>,
-    /// Every reading up to this time has been handled.
-    pub handled: Option<Seconds>,
-    /// When the heat began that waits for smoke.
-    pub hot_at: Option<Seconds>,
+impl Alarm {
+    /// The alarm, if the pattern is complete.
+    pub(super) fn of(found: Found<String, Reading>) -> Option<Self> {
+        match &found.records[..] {
+            [(_, heat), (_, smoke)] => {
+                Some(Self { hot_at: heat.at, smoke_at: smoke.at, key: found.key })
+            }
+            _ => None,
+        }
+    }
 }
 
-/// What matters about a reading.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sample {
-    /// Hotter than the threshold.
-    pub hot: bool,
-    /// With smoke.
-    pub smoke: bool,
+impl Expired {
+    /// The heat, if it is alone.
+    pub(super) fn of(found: Found<String, Reading>) -> Option<Self> {
+        match &found.records[..] {
+            [(_, heat)] => Some(Self { hot_at: heat.at, key: found.key }),
+            _ => None,
+        }
+    }
 }
 
 impl Row for Alarm {

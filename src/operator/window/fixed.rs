@@ -1,0 +1,117 @@
+//! The process of tumbling and sliding windows.
+
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use crate::element::Record;
+use crate::operator::Emit;
+use crate::operator::keyed::{KeyedContext, KeyedProcess};
+use crate::operator::window::{Lateness, Panes, WindowRow, Windowed, Windows};
+use crate::state::key_group::Key;
+use crate::time::EventTime;
+
+/// Brings the records of each key and window to one value.
+pub struct FixedWindows<K, T, V, TimeOf, Fold> {
+    windows: Windows,
+    lateness: Lateness,
+    time_of: TimeOf,
+    init: V,
+    fold: Fold,
+    types: PhantomData<fn(K, T)>,
+}
+
+impl<K, T, V, TimeOf, Fold> FixedWindows<K, T, V, TimeOf, Fold> {
+    /// A window's value begins as `init` and takes each record in by `fold`; `time_of` reads a
+    /// record's event time.
+    pub fn new(windows: Windows, lateness: Duration, time_of: TimeOf, init: V, fold: Fold) -> Self {
+        let lateness = Lateness::new(lateness);
+        Self { windows, lateness, time_of, init, fold, types: PhantomData }
+    }
+}
+
+impl<K, T, V: Clone, TimeOf: Clone, Fold: Clone> Clone for FixedWindows<K, T, V, TimeOf, Fold> {
+    fn clone(&self) -> Self {
+        Self {
+            windows: self.windows,
+            lateness: self.lateness,
+            time_of: self.time_of.clone(),
+            init: self.init.clone(),
+            fold: self.fold.clone(),
+            types: PhantomData,
+        }
+    }
+}
+
+impl<K, T, V, TimeOf, Fold> KeyedProcess for FixedWindows<K, T, V, TimeOf, Fold>
+where
+    K: Key,
+    T: Record,
+    V: Record,
+    TimeOf: Fn(&T) -> EventTime + Clone + Send + 'static,
+    Fold: FnMut(&mut V, &T) + Clone + Send + 'static,
+{
+    type Key = K;
+    type In = T;
+    type State = Panes<V>;
+    type Out = Windowed<K, V, T>;
+
+    fn process(
+        &mut self,
+        record: T,
+        context: &mut KeyedContext<'_, K, Panes<V>>,
+        out: &mut impl Emit<Windowed<K, V, T>>,
+    ) {
+        let time = (self.time_of)(&record);
+        let watermark = context.watermark();
+        let mut is_in_any = false;
+        let mut is_missed = false;
+        for window in self.windows.of(time) {
+            if self.lateness.is_gone(window, watermark) {
+                is_missed = true;
+                continue;
+            }
+            is_in_any = true;
+            let panes = context.state().get_or_insert_default();
+            let value = panes.entry(window, || self.init.clone());
+            (self.fold)(value, &record);
+            if window.last() <= watermark {
+                let value = value.clone();
+                out.emit(Windowed::Row(WindowRow { key: context.key().clone(), window, value }));
+            } else {
+                context.register_timer(window.last());
+            }
+            context.register_timer(self.lateness.drop_at(window));
+        }
+        if is_missed && !is_in_any {
+            out.emit(Windowed::Late(record));
+        }
+    }
+
+    fn on_timer(
+        &mut self,
+        time: EventTime,
+        context: &mut KeyedContext<'_, K, Panes<V>>,
+        out: &mut impl Emit<Windowed<K, V, T>>,
+    ) {
+        fire(self.lateness, time, context, out);
+    }
+}
+
+/// Sends the rows of the windows that are complete at `time`, and drops those that are gone then.
+pub(super) fn fire<K: Key, V: Record, T>(
+    lateness: Lateness,
+    time: EventTime,
+    context: &mut KeyedContext<'_, K, Panes<V>>,
+    out: &mut impl Emit<Windowed<K, V, T>>,
+) {
+    let key = context.key().clone();
+    let Some(panes) = context.state() else { return };
+    for (window, value) in panes.ending_with(time) {
+        let (key, value) = (key.clone(), value.clone());
+        out.emit(Windowed::Row(WindowRow { key, window, value }));
+    }
+    panes.drop_gone(lateness, time);
+    if panes.is_empty() {
+        *context.state() = None;
+    }
+}
