@@ -36,7 +36,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// The lines of the part files of `out` and of `expired`, sorted.
+    /// The lines of the part files of `out` and of the other output that some jobs have, sorted.
     fn lines(&self, parallelism: usize) -> Result<[Vec<String>; 2], JobError> {
         let name = format!("{}-{}-{parallelism}-{}", self.job, self.sink, self.origins);
         let folder = Folder::new(&name);
@@ -53,7 +53,8 @@ impl Run<'_> {
         let files =
             Files { inputs: vec![input], output: output.as_path().into(), origins: self.origins };
         run(&job.over_files(&files, &setup)?.job, RunOptions::default()).unwrap();
-        Ok([sorted_lines(&output), sorted_lines(&output.join("expired"))])
+        let other = if self.job == "windows" { "late" } else { "expired" };
+        Ok([sorted_lines(&output), sorted_lines(&output.join(other))])
     }
 
     fn check(&self, out: &[&str], expired: &[&str]) {
@@ -146,4 +147,72 @@ fn smoke_raises_an_alarm_and_heat_alone_expires() {
     Run { given: &[("disorder", "700s")], ..smoke }.check(&alarms, &expired);
     let refused = Run { given: &[("disorder", "11m")], ..smoke }.lines(2).unwrap_err().to_string();
     assert!(refused.contains("line 5"), "{refused}");
+}
+
+#[test]
+fn windows_sum_up_what_lies_in_them() {
+    let input = "key,time_s,value\na,1,5\na,3,7\nb,2,1\na,12,2\na,2,100\nb,25,-4\n";
+    let windows = Run { job: "windows", input, ..WORDS };
+    windows.check(
+        &[
+            r#"{"key":"a","start":0,"end":10,"value":112}"#,
+            r#"{"key":"a","start":10,"end":20,"value":2}"#,
+            r#"{"key":"b","start":0,"end":10,"value":1}"#,
+            r#"{"key":"b","start":20,"end":30,"value":-4}"#,
+        ],
+        &[],
+    );
+    Run { given: &[("window", "session:10s")], ..windows }.check(
+        &[
+            r#"{"key":"a","start":1,"end":22,"value":114}"#,
+            r#"{"key":"b","start":2,"end":12,"value":1}"#,
+            r#"{"key":"b","start":25,"end":35,"value":-4}"#,
+        ],
+        &[],
+    );
+}
+
+#[test]
+fn a_number_is_in_its_window_or_late_and_never_both() {
+    // Time goes on, and every third row is far behind: late or not, as its batch has it.
+    let row = |number: u32| {
+        let time = if number.is_multiple_of(3) { number / 2 } else { number };
+        format!("k{},{time},{number}\n", number % 5)
+    };
+    let input: String = (0..9000).map(row).collect();
+    let input = format!("key,time_s,value\n{input}");
+    let windows = Run { job: "windows", given: &[("disorder", "0s")], input: &input, ..WORDS };
+    let value = |line: &String| -> u64 {
+        let (_, value) = line.trim_end_matches('}').rsplit_once(':').unwrap();
+        value.parse().unwrap()
+    };
+    for parallelism in 1..=3 {
+        let [sums, late] = windows.lines(parallelism).unwrap();
+        assert!(!late.is_empty() && late.len() < 3000, "{} late", late.len());
+        let total: u64 = sums.iter().chain(&late).map(value).sum();
+        assert_eq!(total, (0..9000).sum::<u64>(), "at {parallelism}");
+    }
+}
+
+#[test]
+fn left_rows_meet_their_right_ones() {
+    let input = "side,key,time_s,value\nright,a,1,5\nleft,a,3,7\nleft,b,2,1\nright,b,12,2\n\
+                 right,a,2,100\nleft,a,25,4\n";
+    let enrich = Run { job: "enrich", input, ..WORDS };
+    enrich.check(
+        &[
+            r#"{"key":"a","value":4,"row":100}"#,
+            r#"{"key":"a","value":7,"row":100}"#,
+            r#"{"key":"b","value":1,"row":null}"#,
+        ],
+        &[],
+    );
+    Run { job: "interval-join", ..enrich }.check(
+        &[
+            r#"{"key":"a","left":7,"right":100}"#,
+            r#"{"key":"a","left":7,"right":5}"#,
+            r#"{"key":"b","left":1,"right":2}"#,
+        ],
+        &[],
+    );
 }

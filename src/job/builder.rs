@@ -333,7 +333,7 @@ impl<S: Segment> Stream<S> {
     /// The records of both streams, which must be of one [`JobBuilder`].
     pub fn union<R: Segment<Out = S::Out>>(self, other: Stream<R>) -> Stream<Pass<S::Out>> {
         self.must_be_beside(&other);
-        self.to_forward().beside(other.to_forward())
+        self.onward().beside(other.onward())
     }
 
     /// Both streams, which must be of one [`JobBuilder`], their records told apart: for what takes
@@ -353,7 +353,7 @@ impl<S: Segment> Stream<S> {
     }
 
     /// A chain behind this one, which each subtask hands its own records.
-    fn to_forward(self) -> Stream<Pass<S::Out>> {
+    fn onward(self) -> Stream<Pass<S::Out>> {
         let (draft, parallelism) = (self.draft.clone(), self.parallelism);
         let input = Input::forward(self.seal(None));
         Stream::begin(&draft, parallelism, None, vec![input])
@@ -594,7 +594,7 @@ impl<S: Segment, R: Segment> Connected<S, R> {
     /// of the first one evenly if the parallelism changes.
     pub fn broadcast_right(self) -> Stream<Pass<Either<S::Out, R::Out>>> {
         let (left, right) = self.told_apart();
-        left.to_forward().beside(right.broadcast())
+        left.onward().beside(right.broadcast())
     }
 
     fn told_apart(

@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 
 use crate::element::Batch;
 use crate::graph::{Channel, Edge, JobShape, Partition, PhysicalGraph, Vertex};
+use crate::guarantee::Guarantee;
 use crate::id::{ChannelId, SubtaskIndex, TaskId, VertexId};
 use crate::job::{Job, RoutePlace};
 use crate::state::RestoreError;
@@ -208,7 +209,9 @@ impl Job {
             let batches = self.decode_in_flight(self.graph.edges()[edge].to, stored)?;
             let batches = batches.into_iter().flat_map(Batch::split).collect();
             let before_id = channel.id;
-            for (sender, receiver, batch) in self.route_again(edge, sender, receiver, batches) {
+            let copies = before.vertices()[to.index()].parallelism;
+            let routed = self.route_again(edge, sender, receiver, copies, batches);
+            for (sender, receiver, batch) in routed {
                 let of = |channel: &&Channel| {
                     let of_edge = channel.edge == edge;
                     of_edge && channel.from == sender && channel.to == receiver
@@ -242,12 +245,13 @@ impl Job {
     }
 
     /// Where records go that were in flight from a subtask to another one: by their keys, or to the
-    /// receiver modulo the parallelism (rule 95).
+    /// receiver modulo the parallelism (rule 95). There were `copies` of what is broadcast.
     fn route_again(
         &self,
         edge: usize,
         sender: SubtaskIndex,
         receiver: SubtaskIndex,
+        copies: usize,
         batches: Vec<Batch>,
     ) -> Vec<(TaskId, TaskId, Batch)> {
         let edges = self.graph.edges();
@@ -255,20 +259,25 @@ impl Job {
         let senders: Vec<TaskId> = self.graph.tasks_of(edge_of.from).collect();
         let receivers: Vec<TaskId> = self.graph.tasks_of(edge_of.to).collect();
         let sender = SubtaskIndex::new((sender.index() % senders.len()) as u32);
-        let receiver = receiver.index() % receivers.len();
         let mut routed = Vec::new();
         match edge_of.partition {
             Partition::Forward => {
-                routed.extend(
-                    batches
-                        .into_iter()
-                        .map(|batch| (senders[receiver], receivers[receiver], batch)),
-                );
+                let receiver = receiver.index() % receivers.len();
+                let (sender, receiver) = (senders[receiver], receivers[receiver]);
+                routed.extend(batches.into_iter().map(|batch| (sender, receiver, batch)));
             }
-            Partition::Rebalance | Partition::Broadcast => {
+            Partition::Rebalance => {
                 let sender = senders[sender.index()];
-                routed
-                    .extend(batches.into_iter().map(|batch| (sender, receivers[receiver], batch)));
+                let receiver = receivers[receiver.index() % receivers.len()];
+                routed.extend(batches.into_iter().map(|batch| (sender, receiver, batch)));
+            }
+            Partition::Broadcast => {
+                // To each that gets the old receiver's copy of what is broadcast.
+                let sender = senders[sender.index()];
+                for receiver in receivers.into_iter().skip(receiver.index()).step_by(copies) {
+                    let batches = batches.iter().cloned();
+                    routed.extend(batches.map(|batch| (sender, receiver, batch)));
+                }
             }
             Partition::Hash => {
                 let place = edges[..edge].iter().filter(|other| other.from == edge_of.from).count();
@@ -397,7 +406,10 @@ impl Pool {
             std::iter::repeat_with(Hand::default).take(of.parallelism).collect();
         for uid in &of.uids {
             let Some(stored) = self.operators.get(&**uid) else { continue };
-            let dealt = deal_operator(uid, stored, &assigner)?;
+            let mechanism = job.config.mechanism;
+            let is_exact =
+                mechanism.takes_checkpoints() && mechanism.guarantee() == Guarantee::ExactlyOnce;
+            let dealt = deal_operator(uid, stored, &assigner, is_exact)?;
             for (hand, operator) in hands.iter_mut().zip(dealt) {
                 hand.operators.extend(operator);
             }
@@ -444,6 +456,7 @@ fn deal_operator(
     uid: &str,
     stored: &[Option<OperatorState>],
     assigner: &KeyGroupAssigner,
+    is_exact: bool,
 ) -> Result<Vec<Option<OperatorState>>, DealError> {
     let parallelism = assigner.parallelism() as usize;
     let states: Vec<&OperatorState> = stored.iter().flatten().collect();
@@ -451,7 +464,7 @@ fn deal_operator(
     // A clock that ran ahead would call records late that are not.
     let lowest = states.iter().filter_map(|state| state.watermark).min();
     let is_same = stored.len() == parallelism;
-    let mut lists = deal_lists(uid, stored, parallelism)?.into_iter();
+    let mut lists = deal_lists(uid, stored, parallelism, is_exact)?.into_iter();
     type Groups = Option<Vec<(KeyGroup, Bytes)>>;
     let deal = |subtask: usize| {
         let range = assigner.range(SubtaskIndex::new(subtask as u32));
@@ -473,11 +486,13 @@ fn deal_operator(
     Ok((0..parallelism).map(deal).map(Some).collect())
 }
 
-/// The lists of an operator's subtasks, for each of `parallelism` subtasks.
+/// The lists of an operator's subtasks, for each of `parallelism` subtasks. Unless the cut is exact,
+/// a copy of a broadcast list may hold what was sent behind the barrier: it comes again.
 fn deal_lists(
     uid: &str,
     stored: &[Option<OperatorState>],
     parallelism: usize,
+    is_exact: bool,
 ) -> Result<Vec<Vec<StoredList>>, DealError> {
     // In the order of names: what is left of one list decides who is first at the next one.
     let mut by_name: BTreeMap<&str, (Redistribution, Vec<&[Bytes]>)> = BTreeMap::new();
@@ -501,7 +516,7 @@ fn deal_lists(
             }
             Redistribution::Union => vec![parts.concat(); parallelism],
             Redistribution::Broadcast => {
-                if parts.windows(2).any(|two| two[0] != two[1]) {
+                if is_exact && parts.windows(2).any(|two| two[0] != two[1]) {
                     let (uid, list) = (uid.to_owned(), name.to_owned());
                     return Err(DealError::Differing { uid, list });
                 }

@@ -1,4 +1,8 @@
 //! The part of the builder for what goes by event time: windows, joins, patterns.
+#![expect(
+    clippy::type_complexity,
+    reason = "a chain's type names its operators: they are one loop"
+)]
 
 use std::time::Duration;
 

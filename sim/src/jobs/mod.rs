@@ -18,6 +18,7 @@ pub mod smoke_alarm;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
 mod sums;
+pub(crate) mod timed;
 mod wordcount;
 
 use std::sync::Arc;
@@ -216,6 +217,9 @@ pub fn all() -> &'static [&'static dyn BuiltinJob] {
         &sums::AdBilling,
         &sums::Seen,
         &sums::Max,
+        &timed::ByTime::<timed::Windows>::NEW,
+        &timed::ByTime::<timed::IntervalJoin>::NEW,
+        &timed::ByTime::<timed::Enrich>::NEW,
         &random_graph::RandomGraph,
     ]
 }

@@ -2,9 +2,11 @@
 //! code that shares nothing with the operators but the types of rows and state and their encoding.
 //! They know neither tasks nor channels nor failures.
 
+pub(crate) mod joins;
 pub(crate) mod random_graph;
 pub(crate) mod running;
 pub(crate) mod smoke_alarm;
+pub(crate) mod windows;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,6 +37,12 @@ pub struct Doubts {
     pub state_effects: bool,
     /// How many rows some record triggers differs.
     pub output_effects: bool,
+}
+
+/// That of a job where records can be late: what comes of them depends on when the watermark comes.
+pub(crate) fn doubts_of_late(sinks: &[&str]) -> Doubts {
+    let sinks: BTreeSet<String> = sinks.iter().map(|uid| (*uid).to_owned()).collect();
+    Doubts { rows: sinks.clone(), tables: sinks, output_effects: true, ..Doubts::default() }
 }
 
 /// What a job comes to.

@@ -152,17 +152,19 @@ fn rules_091_to_093_split_union_and_broadcast_lists_are_dealt_out_by_name() {
         listing(&[("split", Split, &[1, 2, 3]), ("union", Union, &[7]), ("all", Broadcast, &[9])]),
         listing(&[("split", Split, &[4]), ("union", Union, &[8]), ("all", Broadcast, &[9])]),
     ];
-    let dealt = elements(&deal_lists("op", &stored, 2).unwrap());
+    let dealt = elements(&deal_lists("op", &stored, 2, true).unwrap());
     // In the order of names; a split list stays with its subtask if the parallelism does.
     assert_eq!(dealt[0], [vec![9], vec![1, 2, 3], vec![7, 8]]);
     assert_eq!(dealt[1], [vec![9], vec![4], vec![7, 8]], "rule 92: union always, 91: split not");
-    let dealt = elements(&deal_lists("op", &stored, 3).unwrap());
+    let dealt = elements(&deal_lists("op", &stored, 3, true).unwrap());
     assert_eq!(dealt[0], [vec![9], vec![1, 2], vec![7, 8]]);
     assert_eq!(dealt[2], [vec![9], vec![4], vec![7, 8]]);
 
     let differing = [listing(&[("all", Broadcast, &[9])]), listing(&[("all", Broadcast, &[8])])];
-    let error = deal_lists("op", &differing, 2).unwrap_err();
+    let error = deal_lists("op", &differing, 2, true).unwrap_err();
     assert_eq!(error, DealError::Differing { uid: "op".to_owned(), list: "all".to_owned() });
+    let dealt = elements(&deal_lists("op", &differing, 3, false).unwrap());
+    assert_eq!(dealt, [[[9]], [[8]], [[9]]], "where records come again no two need be equal");
 }
 
 #[test]
@@ -170,7 +172,7 @@ fn rule_094_an_odd_parallelism_that_is_no_power_of_two_gets_all_elements() {
     let stored: Vec<_> =
         (0..65).map(|element| listing(&[("list", Redistribution::Split, &[element])])).collect();
     for parallelism in [1, 3, 64, 66, 100] {
-        let dealt = elements(&deal_lists("op", &stored, parallelism).unwrap());
+        let dealt = elements(&deal_lists("op", &stored, parallelism, true).unwrap());
         let all: Vec<u8> = dealt.concat().concat();
         assert_eq!(all, (0..65).collect::<Vec<_>>(), "to {parallelism}");
     }
@@ -285,4 +287,37 @@ fn rule_099_what_had_finished_begins_finished() {
     states[1].finished = true;
     let dealt = deal(states).unwrap();
     assert_eq!(finished(&dealt), [true, true, true, false, false, false]);
+}
+
+#[test]
+fn broadcast_records_in_flight_go_to_every_subtask_once() {
+    let job = |parallelism| {
+        let builder = JobBuilder::new("job", 1);
+        let numbers = builder.source("numbers", Numbers::up_to(10)).broadcast();
+        numbers.parallelism(parallelism).map("same", |n| n).sink("out", Collect::default());
+        let mechanism = Mechanism::Transactional;
+        builder.build(JobConfig { mechanism, ..JobConfig::default() }).unwrap()
+    };
+    let old = job(2);
+    let start = TaskStart::Fresh(None);
+    let state = |task| {
+        let mut task = old.task(task, AttemptId::new(1), start.clone()).unwrap();
+        task.capture(CheckpointId::new(7)).to_state(Format::Binary)
+    };
+    let mut states: Vec<TaskState> = old.graph().tasks().map(state).collect();
+    // The first copy has the number 5 behind it, the second has 4 and 5 to come.
+    for (channel, numbers) in old.graph().channels().iter().zip([vec![5_u64], vec![4, 5]]) {
+        let bytes = vec![Bytes::from(Batch::new(numbers).encode(Format::Binary))];
+        states[channel.to.index()].in_flight.inputs.insert(channel.index, bytes);
+    }
+    for (after, expected) in [(1, vec![vec![5]]), (3, vec![vec![5], vec![4, 5], vec![5]])] {
+        let new = job(after);
+        let dealt = new.deal(&old.shape(), states.clone(), &[], Left::Refused).unwrap();
+        let of_task = |task: TaskId| -> Vec<u64> {
+            let inputs = dealt.states[task.index()].in_flight.inputs.values().flatten();
+            inputs.flat_map(|bytes| Format::Binary.decode::<Vec<u64>>(bytes).unwrap()).collect()
+        };
+        let found: Vec<_> = new.graph().tasks_of(VertexId::new(1)).map(of_task).collect();
+        assert_eq!(found, expected, "from 2 to {after}");
+    }
 }

@@ -130,12 +130,12 @@ mod tests {
     use crate::state::codec::Format;
     use crate::state::snapshot::Extent;
 
+    type Large = (char, i64);
     /// Key, time, what it says.
     type Row = (char, i64, u32);
 
-    fn join()
-    -> Named<impl Operator<In = Either<(char, i64), Row>, Out = ((char, i64), Option<Row>)>> {
-        let of_large = |record: &(char, i64)| (record.0, EventTime::from_millis(record.1));
+    fn join() -> Named<impl Operator<In = Either<Large, Row>, Out = (Large, Option<Row>)>> {
+        let of_large = |record: &Large| (record.0, EventTime::from_millis(record.1));
         let of_small = |row: &Row| (row.0, EventTime::from_millis(row.1));
         Named::new("join", BroadcastJoin::new(of_large, of_small))
     }

@@ -7,6 +7,7 @@ use crate::state::snapshot::{Bytes, Extent, OperatorState};
 
 /// A visit: who, when.
 type Visit = (char, i64);
+type KeyOf = fn(&Visit) -> &char;
 
 fn of(windows: Windows, time: i64) -> Vec<(i64, i64)> {
     let windows = windows.of(EventTime::from_millis(time));
@@ -67,7 +68,7 @@ fn sessions(
 
 /// A window operator, and what it has emitted as text.
 struct Under<P: KeyedProcess<Key = char, In = Visit>> {
-    operator: Named<Keyed<P, ByRef<fn(&Visit) -> &char>>>,
+    operator: Named<Keyed<P, ByRef<KeyOf>>>,
 }
 
 impl<P> Under<P>
@@ -75,7 +76,7 @@ where
     P: KeyedProcess<Key = char, In = Visit, State = Panes<u32>, Out = Windowed<char, u32, Visit>>,
 {
     fn new(process: P) -> Self {
-        let keyed = Keyed::new(process, ByRef((|visit| &visit.0) as fn(&Visit) -> &char));
+        let keyed = Keyed::new(process, ByRef((|visit| &visit.0) as KeyOf));
         Self { operator: Named::new("window", keyed) }
     }
 
