@@ -1,6 +1,7 @@
 //! Broken variants of the protocol: each changes what passes a machine's boundary, and the machines
 //! themselves stay as they are. A judge that does not notice one of them is blind.
 
+mod layouts;
 mod several;
 mod splits;
 mod variant;
@@ -16,10 +17,13 @@ use cofferdam::message::{FromTask, ToPeer, ToTask};
 use cofferdam::operator::queue::Acknowledgement;
 use cofferdam::operator::sink::{CommitError, Committed, SinkReply, SinkRequest};
 use cofferdam::operator::source::ReadRequest;
-use cofferdam::state::snapshot::{PendingTransaction, SourceState, TaskSnapshot, TaskState};
+use cofferdam::state::codec::Format;
+use cofferdam::state::snapshot::{
+    OperatorState, PendingTransaction, SourceState, TaskSnapshot, TaskState,
+};
 use cofferdam::state::store::SavedState;
 use cofferdam::storage::{
-    StateHandle, StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue,
+    ProgressLog, StateHandle, StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue,
 };
 use cofferdam::task::{Phase, Task, TaskOutput};
 use smallvec::{SmallVec, smallvec};
@@ -34,6 +38,8 @@ pub struct Interposer {
     /// The checkpoint whose barriers each task awaits, and where one has come, for the variant that
     /// only counts them.
     counted: BTreeMap<(TaskId, AttemptId), (CheckpointId, BTreeSet<ChannelIndex>)>,
+    /// The channels whose data has ended, for the variant that hears no barrier there.
+    ended: BTreeSet<(TaskId, AttemptId, ChannelIndex)>,
     /// The edges that the task at work has sent and that no word has named yet.
     edges: u64,
     /// The trees that have begun, for the variant that ends one by a word that comes again.
@@ -44,6 +50,8 @@ pub struct Interposer {
     restored: BTreeMap<(TaskId, AttemptId), BTreeSet<(SplitId, MessageId)>>,
     /// Each source's positions at its last checkpoint, for the variant that stores those.
     positions: BTreeMap<TaskId, SourceState>,
+    /// Likewise the state of each task's operators.
+    states: BTreeMap<TaskId, Vec<OperatorState>>,
     /// Which records each task had taken in at its last write.
     numbers: BTreeMap<TaskId, Vec<u64>>,
     /// Likewise each sink's transactions.
@@ -183,6 +191,9 @@ impl Interposer {
             StoreValue::State(mut snapshot) => {
                 variant.change(&mut snapshot);
                 self.displace(variant, task, &mut snapshot);
+                if variant == Variant::UnchangedLeftOut {
+                    self.leave_out(&mut snapshot);
+                }
                 if variant == Variant::SnapshotAfterNext {
                     return self.after_next(task, key, snapshot);
                 }
@@ -290,12 +301,35 @@ impl Interposer {
 
     /// The state that a task is to begin with.
     pub fn restored(&mut self, task: TaskId, attempt: AttemptId, state: &mut TaskState) {
+        if self.is(Variant::StateNotFound) {
+            state.operators.clear();
+        }
         let Some(source) = &mut state.source else { return };
         if self.is(Variant::IdsResetAtOpen) {
             source.emitted.clear();
         }
         if self.is(Variant::RestoredNotAcknowledged) {
             self.restored.insert((task, attempt), source.emitted.iter().copied().collect());
+        }
+    }
+
+    /// The log that a task goes on from.
+    pub fn resumed(&self, log: &mut ProgressLog) {
+        if self.is(Variant::ChangesReversed) {
+            let changed = log.changes.iter().map(|change| change.operators.clone());
+            let changed: Vec<_> = changed.rev().collect();
+            let changes = log.changes.iter_mut().zip(changed);
+            changes.for_each(|(change, operators)| change.operators = operators);
+        }
+    }
+
+    /// Leaves the state of operators out that is that of the snapshot before.
+    fn leave_out(&mut self, snapshot: &mut TaskSnapshot) {
+        let states = snapshot.operators.iter().map(|operator| operator.to_state(Format::Binary));
+        let now: Vec<_> = states.collect();
+        let before = self.states.insert(snapshot.task, now.clone());
+        if before.is_some_and(|before| before == now) {
+            snapshot.operators.clear();
         }
     }
 
@@ -490,11 +524,11 @@ impl Interposer {
     ) -> SmallVec<[(ChannelIndex, Element); 1]> {
         let first = ChannelIndex::new(0);
         let Element::Barrier(barrier) = element else {
-            if let Element::Cancel(_) = element {
-                self.counted.remove(&(task, attempt));
-            }
-            return smallvec![(channel, element)];
+            return self.beside_barriers(task, attempt, channel, element);
         };
+        if self.ended.contains(&(task, attempt, channel)) {
+            return SmallVec::new();
+        }
         let checkpoint = barrier.checkpoint;
         if self.is(Variant::BarrierForAll) {
             let newest = self.stood_for_all.get(&(task, attempt)).copied();
@@ -537,6 +571,30 @@ impl Interposer {
             deliveries.push((first, element));
         }
         deliveries
+    }
+}
+
+impl Interposer {
+    /// An element that is no barrier arrives.
+    fn beside_barriers(
+        &mut self,
+        task: TaskId,
+        attempt: AttemptId,
+        channel: ChannelIndex,
+        element: Element,
+    ) -> SmallVec<[(ChannelIndex, Element); 1]> {
+        if let Element::Watermark(watermark) = element
+            && self.is(Variant::WatermarkTooHigh)
+        {
+            return smallvec![(channel, Element::Watermark(watermark.saturating_add(1)))];
+        }
+        if let Element::Cancel(_) = element {
+            self.counted.remove(&(task, attempt));
+        }
+        if matches!(element, Element::EndOfData) && self.is(Variant::EndedInputsUnheard) {
+            self.ended.insert((task, attempt, channel));
+        }
+        smallvec![(channel, element)]
     }
 }
 

@@ -486,8 +486,8 @@ fn deal_operator(
     Ok((0..parallelism).map(deal).map(Some).collect())
 }
 
-/// The lists of an operator's subtasks, for each of `parallelism` subtasks. Unless the cut is exact,
-/// a copy of a broadcast list may hold what was sent behind the barrier: it comes again.
+/// The lists of an operator's subtasks, for each of `parallelism` subtasks. Unless the cut is
+/// exact, a copy of a broadcast list may hold what was sent behind the barrier: it comes again.
 fn deal_lists(
     uid: &str,
     stored: &[Option<OperatorState>],

@@ -2,9 +2,9 @@
 //! time.
 //!
 //! Records wait until the watermark has passed them and are then looked at in the order (time,
-//! position), so what is found does not depend on the order of arrival. A key is at one place of the
-//! pattern at a time: a record begins a match only where none is under way, and one that completes a
-//! match begins no other. One that breaks a match may begin the next.
+//! position), so what is found does not depend on the order of arrival. A key is at one place of
+//! the pattern at a time: a record begins a match only where none is under way, and one that
+//! completes a match begins no other. One that breaks a match may begin the next.
 //!
 //! The state is idempotent: a record that comes again either replaces itself while it waits, or is
 //! not later than what has been looked at, which no record is that had not come by then.

@@ -1,9 +1,13 @@
 //! The broken variants, each with the word that names it.
 
 use std::fmt;
+use std::sync::Arc;
 
 use cofferdam::id::SubtaskIndex;
-use cofferdam::state::snapshot::{InFlight, TaskSnapshot};
+use cofferdam::state::snapshot::{InFlight, Share, TaskSnapshot};
+use cofferdam::time::EventTime;
+
+use super::layouts::CutShort;
 
 /// Declares the variants: the enum, the list of all, their words.
 macro_rules! variants {
@@ -42,6 +46,34 @@ variants! {
     AcknowledgeBeforeStored = "acknowledge-before-stored",
     /// Snapshots do not hold the timers.
     TimersLeftOut = "timers-left-out",
+    /// Snapshots do not hold the timers of their last key group.
+    TimersCutShort = "timers-cut-short",
+    /// A restored operator believes that event time is over.
+    WatermarkAtEnd = "watermark-at-end",
+    /// A watermark counts a record that is still to come: it is a millisecond too high.
+    WatermarkTooHigh = "watermark-too-high",
+    /// The barrier of an input that has ended does not count.
+    EndedInputsUnheard = "ended-inputs-unheard",
+    /// The state of a task is looked for under another name than it was stored under.
+    StateNotFound = "state-not-found",
+    /// The changes of a log are put on top of each other from the last to the first.
+    ChangesReversed = "changes-reversed",
+    /// A task whose operators have the state of the checkpoint before has none.
+    UnchangedLeftOut = "unchanged-left-out",
+    /// Of an operator's subtasks the last one's state alone is dealt out to another layout.
+    LastHandleKept = "last-handle-kept",
+    /// Subtasks that another layout has more begin without a copy of what is broadcast.
+    NewCopiesEmpty = "new-copies-empty",
+    /// The timers of keys that go to subtasks that another layout has more stay behind.
+    TimersLeftBehind = "timers-left-behind",
+    /// In another layout event time is as far as in the subtask where it was farthest.
+    HighestWatermark = "highest-watermark",
+    /// A split that goes to another subtask in another layout is read from its beginning.
+    MovedSplitsAnew = "moved-splits-anew",
+    /// In another layout the first record in flight on each channel is passed over.
+    FirstInFlightSkipped = "first-in-flight-skipped",
+    /// In another layout records in flight to operators without state are dropped.
+    StatelessInFlightLost = "stateless-in-flight-lost",
     /// Snapshots do not hold how far event time was.
     WatermarksLeftOut = "watermarks-left-out",
     /// Snapshots hold no positions of sources.
@@ -216,6 +248,16 @@ impl Variant {
             }
             Self::WatermarksLeftOut => {
                 snapshot.operators.iter_mut().for_each(|operator| operator.watermark = None);
+            }
+            Self::TimersCutShort => {
+                for operator in &mut snapshot.operators {
+                    let cut = |timers| Arc::new(CutShort(timers)) as Arc<dyn Share>;
+                    operator.timers = operator.timers.take().map(cut);
+                }
+            }
+            Self::WatermarkAtEnd => {
+                let watermarks = snapshot.operators.iter_mut().map(|o| &mut o.watermark);
+                watermarks.flatten().for_each(|watermark| *watermark = EventTime::MAX);
             }
             Self::LogLeftOut => snapshot.log.clear(),
             Self::TransactionsLeftOut => snapshot.transactions.clear(),

@@ -7,8 +7,8 @@ use crate::jobs::row::Row;
 use crate::jobs::timed::{Enriched, Event, Pair};
 use crate::reference::{Doubts, Effects, Outcome, RecordId, Reference, doubts_of_late};
 
-/// Pairs that are near in time. Which of the two records of a pair triggers its row depends on which
-/// comes second, so no row is expected of either: pairs are judged by their values.
+/// Pairs that are near in time. Which of the two records of a pair triggers its row depends on
+/// which comes second, so no row is expected of either: pairs are judged by their values.
 pub(crate) struct IntervalReference {
     events: Arc<Vec<Event>>,
     within: Duration,

@@ -4,15 +4,16 @@
 
 use std::collections::BTreeMap;
 
+use cofferdam::coordinator::JobError;
 use cofferdam::id::{ChannelId, TaskId};
-use cofferdam::job::{Dealt, Left};
+use cofferdam::job::{DealError, Dealt, Left};
 use cofferdam::state::codec::{self, Kind};
 use cofferdam::state::snapshot::TaskState;
 use cofferdam::storage::{CheckpointMetadata, StateHandle, StoreKey};
 use cofferdam::trace::{Disturbance, Origin, TraceEvent};
 
 use super::in_flight::Shadow;
-use super::{Event, World};
+use super::{Ending, Event, World};
 
 impl World {
     pub(super) fn plan_layout(&mut self) {
@@ -43,7 +44,13 @@ impl World {
         self.plan = next;
         let checkpoints = self.store.recovered().checkpoints;
         let latest = checkpoints.into_iter().max_by_key(|metadata| metadata.checkpoint);
-        let dealt = latest.and_then(|metadata| self.deal(&metadata));
+        let dealt = match latest.map(|metadata| self.deal(&metadata)).transpose() {
+            Ok(dealt) => dealt.flatten(),
+            Err(error) => {
+                self.ending = Some(Ending::Failed(JobError::Restore(error.to_string())));
+                return;
+            }
+        };
         let tasks = self.plan.job.graph().task_count() as u32;
         self.record(TraceEvent::LaidOut { dealt, tasks });
         self.disturbed(Disturbance::Rescaled, None);
@@ -52,17 +59,29 @@ impl World {
     }
 
     /// Stores what a checkpoint is dealt out to, under the next number.
-    fn deal(&mut self, metadata: &CheckpointMetadata) -> Option<Laid> {
+    fn deal(&mut self, metadata: &CheckpointMetadata) -> Result<Option<Laid>, DealError> {
         let states = metadata.tasks.iter().map(|handle| self.store.state(handle));
         // What can not be read can not be restored either, and the coordinator will say so.
-        let states: Vec<TaskState> = states.collect::<Result<_, String>>().ok()?;
+        let Ok(mut states) = states.collect::<Result<Vec<TaskState>, String>>() else {
+            return Ok(None);
+        };
         let job = &self.plan.job;
-        let dealt = job.deal(&metadata.shape, states, &metadata.pools, Left::Refused);
-        let dealt = dealt.expect("the layouts of a run are those of one program");
+        let before = metadata.shape.graph().expect("a job had this shape");
+        self.interposer.dealing(&before, &mut states);
+        let mut dealt =
+            job.deal(&metadata.shape, states.clone(), &metadata.pools, Left::Refused)?;
         let shape = job.shape();
         let attempt = metadata.attempt;
         let checkpoint = metadata.checkpoint.next();
-        self.deal_shadows(metadata, &dealt, |task| StoreKey::State { checkpoint, attempt, task });
+        let key_of = |task| StoreKey::State { checkpoint, attempt, task };
+        self.deal_shadows(metadata, &dealt, key_of);
+        let (job, first) = (&self.plan.job, &self.plan.initial);
+        for (task, channel) in self.interposer.dealt(&states, first, job, &mut dealt.states) {
+            let shadow = self.shadows.get_mut(&key_of(task)).expect("it was just dealt out");
+            shadow.in_flight.inputs.entry(channel).and_modify(|origins| {
+                origins.remove(0);
+            });
+        }
         let parts = dealt.states.into_iter().map(|state| {
             let key = StoreKey::State { checkpoint, attempt, task: state.task };
             let bytes = codec::seal(Kind::State, &TaskState { checkpoint, ..state });
@@ -75,7 +94,7 @@ impl World {
         let laid = CheckpointMetadata { checkpoint, shape, tasks, pools, ..metadata.clone() };
         let bytes = codec::seal(Kind::Metadata, &laid);
         self.store.put(StoreKey::Metadata(checkpoint), bytes.into(), false);
-        Some((metadata.checkpoint, checkpoint, attempt))
+        Ok(Some((metadata.checkpoint, checkpoint, attempt)))
     }
 
     /// What the subtasks of a vertex had taken in is the first one's now: whose it is, nobody asks.

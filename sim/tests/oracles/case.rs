@@ -57,6 +57,24 @@ pub(crate) const IN_HASTE: Case = Case { make: counting_in_haste, ..COUNTING };
 
 pub(crate) const ALARMS: Case = Case { make: alarms, reference: alarmed, fires: true, ..COUNTING };
 
+/// What is run over seeds and judged.
+pub(crate) trait Trial: Copy + std::fmt::Display {
+    /// Judges the run of a seed.
+    fn judge(self, seed: u64, variant: Option<Variant>) -> Judgement;
+}
+
+impl std::fmt::Display for Case {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.mechanism, self.sink)
+    }
+}
+
+impl Trial for Case {
+    fn judge(self, seed: u64, variant: Option<Variant>) -> Judgement {
+        self.judge_world(&self.run(seed, variant))
+    }
+}
+
 impl Case {
     pub(crate) fn run(self, seed: u64, variant: Option<Variant>) -> World {
         let options = Options::draw(seed, RECORDS as usize, FaultProfile::Default);
@@ -78,11 +96,6 @@ impl Case {
         let mut world = World::new(Rc::new(plan), Decider::new(seed, false));
         world.run();
         world
-    }
-
-    /// Judges the run of a seed.
-    pub(crate) fn judge(self, seed: u64, variant: Option<Variant>) -> Judgement {
-        self.judge_world(&self.run(seed, variant))
     }
 
     /// A record, how often it is taken into state, and how many rows it triggers.
@@ -193,7 +206,7 @@ pub(crate) fn numbers(applied: &[AppliedFact]) -> Vec<u64> {
 /// The judges that find something against the claims within the seeds, or until `wanted` does, with
 /// the first seed and what is said of it.
 pub(crate) fn refuted(
-    case: Case,
+    case: impl Trial,
     variant: Option<Variant>,
     wanted: Option<&str>,
 ) -> BTreeMap<&'static str, (u64, String)> {
@@ -210,13 +223,13 @@ pub(crate) fn refuted(
 }
 
 #[track_caller]
-pub(crate) fn assert_held(case: Case) {
+pub(crate) fn assert_held(case: impl Trial) {
     let refuted = refuted(case, None, None);
     assert!(refuted.is_empty(), "{refuted:?}");
 }
 
 #[track_caller]
-pub(crate) fn assert_caught(case: Case, variant: Variant, oracle: &str) {
+pub(crate) fn assert_caught(case: impl Trial, variant: Variant, oracle: &str) {
     let refuted = refuted(case, Some(variant), Some(oracle));
     assert!(refuted.contains_key(oracle), "{variant} is not caught by {oracle}: {refuted:?}");
     // The seeds in docs/MUTANTS.md come from here.
@@ -227,14 +240,14 @@ pub(crate) fn assert_caught(case: Case, variant: Variant, oracle: &str) {
 
 /// Both judges of delivery catch it.
 #[track_caller]
-pub(crate) fn assert_caught_by_delivery(case: Case, variant: Variant) {
+pub(crate) fn assert_caught_by_delivery(case: impl Trial, variant: Variant) {
     assert_caught(case, variant, "state-delivery");
     assert_caught(case, variant, "output-delivery");
 }
 
 /// As [`assert_caught`], up to the first seed: runs that come to no end take long.
 #[track_caller]
-pub(crate) fn assert_caught_at_once(case: Case, variant: Variant, oracle: &str) {
+pub(crate) fn assert_caught_at_once(case: impl Trial, variant: Variant, oracle: &str) {
     let seed = first_caught(case, variant, oracle, 0);
     assert!(seed.is_some(), "{variant} is not caught by {oracle}");
     println!("{variant}: [({oracle:?}, {seed:?})]");
@@ -245,7 +258,7 @@ fn slices(rows: &[Vec<u8>]) -> Vec<&[u8]> {
     rows.iter().map(Vec::as_slice).collect()
 }
 /// The first seed from `start` on at which the judge speaks, of as many as a test tries.
-fn first_caught(case: Case, variant: Variant, oracle: &str, start: u64) -> Option<u64> {
+fn first_caught(case: impl Trial, variant: Variant, oracle: &str, start: u64) -> Option<u64> {
     (start..start + SEEDS).find(|seed| {
         let judgement = case.judge(*seed, Some(variant));
         judgement.violations().any(|finding| finding.oracle == oracle)
@@ -254,7 +267,7 @@ fn first_caught(case: Case, variant: Variant, oracle: &str, start: u64) -> Optio
 
 /// If it is asked for, says how many seeds it takes until the judge speaks: the median over
 /// starting points that lie apart. Those in docs/MUTANTS.md come from here.
-fn tell_median(case: Case, variant: Variant, oracle: &str) {
+fn tell_median(case: impl Trial, variant: Variant, oracle: &str) {
     if std::env::var_os("COFFERDAM_MEDIANS").is_none() {
         return;
     }
@@ -271,7 +284,7 @@ fn tell_median(case: Case, variant: Variant, oracle: &str) {
         u64::MAX => format!("over {SEEDS}"),
         seeds => seeds.to_string(),
     };
-    println!("median of {variant}, {} {}, {oracle}: {median}", case.mechanism, case.sink);
+    println!("median of {variant}, {case}, {oracle}: {median}");
 }
 
 const STARTS: u64 = 21;

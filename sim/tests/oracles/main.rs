@@ -5,6 +5,7 @@
 
 mod case;
 mod jobs;
+mod layouts;
 mod several;
 mod splits;
 
