@@ -161,8 +161,8 @@ impl Timed for IntervalJoin {
 
 impl Timed for Enrich {
     const NAME: &'static str = "enrich";
-    const ABOUT: &'static str = "gives each left CSV row side,key,time_s,value the right one of its key that counts at \
-         its time: a table that every task holds";
+    const ABOUT: &'static str = "gives each left CSV row side,key,time_s,value the right one of \
+                                 its key at its time: a table that every task holds";
     const PARAMETERS: &'static [Parameter] = &[DISORDER];
     const HAS_SIDES: bool = true;
 
