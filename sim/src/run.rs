@@ -1,6 +1,8 @@
 //! One simulated run: a job over a drawn or given input, under drawn faults, and what the judges
 //! say.
 
+mod given;
+
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,6 +18,7 @@ use cofferdam::state::snapshot::SourceState;
 use cofferdam::time::Instant;
 use cofferdam::trace::{Disturbance, RecordId, TraceEvent, Traced, Window};
 
+use self::given::Taken;
 use crate::decide::{Decider, Decisions, Divergence};
 use crate::fault::{self, Fault};
 use crate::interpose::Variant;
@@ -23,7 +26,8 @@ use crate::jobs::{BuiltinJob, Case, CaseData, JobError, OffsetAt, Parameters, Se
 use crate::log::Log;
 use crate::options::{FaultProfile, Options};
 use crate::oracle::{
-    self, AppliedFact, Cells, Facts, Judgement, Layout, RowFact, SinkFacts, StateFacts, Subject,
+    self, AppliedFact, Cells, Facts, Fired, Given, Judgement, Layout, RowFact, SinkFacts,
+    StateFacts, Subject,
 };
 use crate::reference::{ByUid, Doubts, Outcome, Rows, Table, of_uid};
 use crate::world::{Applied, Ending, Plan, World, cell_hash, events_max, hash_bytes, mix};
@@ -326,7 +330,14 @@ impl Run {
             .collect();
         incarnations.push((world.attempt(), last.iter().map(fact).collect()));
         let of_attempts = self.outcomes_of_attempts();
-        let sinks = Sinks::of(world, job, state, &of_attempts);
+        let mut sinks = Sinks::of(world, job, state, &of_attempts);
+        if world.is_done() {
+            sinks.look_behind(
+                &|| Taken::of(world, &self.case, self.mode.mechanism),
+                state,
+                &of_attempts,
+            );
+        }
         let layouts: Vec<Layout> = self.jobs.iter().map(layout_of).collect();
         let operators = job.graph().vertex_ids().flat_map(|vertex| job.operators(vertex));
         let trace = world.trace().to_vec();
@@ -586,13 +597,7 @@ fn values_of_applied(case: &Case, cells: &Cells, last: &[Applied]) -> Option<Cel
     for taken in last {
         applied.entry(taken.cell).or_default().extend(taken.origin.record);
     }
-    let vertices = case.job.graph().vertex_ids();
-    let vertices: BTreeMap<Arc<str>, VertexId> = vertices
-        .flat_map(|vertex| {
-            let operators = case.job.operators(vertex);
-            operators.into_iter().map(move |(uid, _)| (uid, vertex))
-        })
-        .collect();
+    let vertices = vertices_of(&case.job);
     let mut values = Cells::new();
     for (uid, of_operator) in cells {
         let vertex = vertices[uid.as_str()];
@@ -603,6 +608,15 @@ fn values_of_applied(case: &Case, cells: &Cells, last: &[Applied]) -> Option<Cel
         values.insert(uid.clone(), of_operator.keys().map(value).collect::<Option<_>>()?);
     }
     Some(values)
+}
+
+/// Where each operator is.
+fn vertices_of(job: &Job) -> BTreeMap<Arc<str>, VertexId> {
+    let operators = job
+        .graph()
+        .vertex_ids()
+        .flat_map(|vertex| job.operators(vertex).into_iter().map(move |(uid, _)| (uid, vertex)));
+    operators.collect()
 }
 
 /// What is expected, with what is in doubt as it was found.
@@ -692,6 +706,8 @@ struct Shown<'a> {
     expected: Vec<&'a [u8]>,
     expected_table: &'a Table,
     expected_of_attempt: BTreeMap<AttemptId, Vec<&'a [u8]>>,
+    given: BTreeMap<Vec<u8>, Given>,
+    fired: Option<Fired>,
 }
 
 impl<'a> Sinks<'a> {
@@ -719,6 +735,8 @@ impl<'a> Sinks<'a> {
                 expected: state.rows(uid).iter().collect(),
                 expected_table: state.expected.tables.get(&**uid).unwrap_or(&NO_TABLE),
                 expected_of_attempt: expected_of_attempt.collect(),
+                given: BTreeMap::new(),
+                fired: None,
                 uid,
             }
         });
@@ -733,6 +751,8 @@ impl<'a> Sinks<'a> {
             expected: &shown.expected,
             expected_table: shown.expected_table,
             expected_of_attempt: &shown.expected_of_attempt,
+            given: &shown.given,
+            fired: shown.fired.as_ref(),
         });
         facts.collect()
     }

@@ -58,6 +58,8 @@ enum Arrival {
     AgainChanged,
     /// Each exactly once, with content that a state gave which each barrier empties.
     Emptied,
+    /// Each once, if at all: a state that each barrier empties owed them.
+    Cut,
     /// Each, and some again, where no failure brings a state back.
     Unrestored,
     /// As that, with content that a state gave which failures empty.
@@ -72,6 +74,8 @@ struct Passed {
     arrival: Arrival,
     /// The weakest state on the way, or behind it.
     state: Level,
+    /// The weakest state that the content of records depends on.
+    content: Level,
     /// An operator on the way may give other records when it is run again.
     varies: bool,
 }
@@ -115,7 +119,7 @@ impl Job {
         self.explain_queues(&mut because);
         self.explain_retention(&mut because);
         let mut passed: Vec<Option<Passed>> = vec![None; self.vertices.len()];
-        let mut state = self.first_arrival().level();
+        let mut state = self.first_state();
         let mut sinks = Vec::new();
         // The builder makes a vertex after all that it reads from.
         for vertex in self.graph.vertex_ids() {
@@ -126,7 +130,8 @@ impl Job {
             let before = into.filter_map(|edge| passed[edge.from.index()]);
             let before = before.reduce(Passed::weakest).unwrap_or(Passed {
                 arrival: self.first_arrival(),
-                state: self.first_arrival().level(),
+                state: self.first_state(),
+                content: self.first_state(),
                 varies: false,
             });
             let behind = self.pass(vertex, before, &mut because);
@@ -171,6 +176,22 @@ impl Job {
             | Mechanism::AlignedTimeout
             | Mechanism::Transactional => Arrival::Exact,
             Mechanism::Acks => Arrival::Unrestored,
+        }
+    }
+
+    /// The level of state that takes in what leaves a source, if to take it in again changes nothing.
+    fn first_state(&self) -> Level {
+        match self.first_arrival() {
+            // A failure empties it, and what was acknowledged does not come again.
+            Arrival::Unrestored => Level::AtMostOnce,
+            arrival @ (Arrival::OnceOrNot
+            | Arrival::Exact
+            | Arrival::Again
+            | Arrival::AgainChanged
+            | Arrival::Emptied
+            | Arrival::Cut
+            | Arrival::Forgetful
+            | Arrival::Withheld) => arrival.level(),
         }
     }
 
@@ -355,7 +376,7 @@ impl Arrival {
     /// How often a record counts that comes so and is counted each time.
     const fn level(self) -> Level {
         match self {
-            Self::OnceOrNot => Level::AtMostOnce,
+            Self::OnceOrNot | Self::Cut => Level::AtMostOnce,
             Self::Exact => Level::ExactlyOnce,
             Self::Again | Self::AgainChanged | Self::Emptied => Level::AtLeastOnce,
             Self::Unrestored | Self::Forgetful | Self::Withheld => Level::None,
@@ -368,6 +389,7 @@ impl Passed {
         Self {
             arrival: self.arrival.max(other.arrival),
             state: self.state.weakest(other.state),
+            content: self.content.weakest(other.content),
             varies: self.varies || other.varies,
         }
     }
@@ -392,11 +414,20 @@ impl Passed {
         }
     }
 
+    /// The operator's state has this level, and what it gives has been through it.
+    fn hold(&mut self, traits: OperatorTraits, state: Level, arrival: Arrival) {
+        self.state = self.state.weakest(state);
+        if !traits.alike {
+            self.content = self.content.weakest(state);
+            self.arrival = arrival;
+        }
+    }
+
     /// As [`Passed::through`], an operator whose state is in step with the records before it.
     fn through_restored(&mut self, uid: &str, traits: OperatorTraits, because: &mut Reasons) {
         let is_answered_again = self.arrival == Arrival::Again && traits.idempotent;
         let (state, arrival) = match self.arrival {
-            Arrival::OnceOrNot | Arrival::Exact | Arrival::Emptied => return,
+            Arrival::OnceOrNot | Arrival::Exact | Arrival::Emptied | Arrival::Cut => return,
             Arrival::Unrestored | Arrival::Forgetful | Arrival::Withheld => {
                 return self.through_unrestored(uid, traits, because);
             }
@@ -422,22 +453,23 @@ impl Passed {
                  exactly would lift it"
             ),
         };
-        self.state = self.state.weakest(state);
-        self.arrival = arrival;
+        self.hold(traits, state, arrival);
         because.push(state, reason);
     }
 
     /// As [`Passed::through`], an operator whose state each checkpoint empties.
     fn through_dropped(&mut self, uid: &str, traits: OperatorTraits, because: &mut Reasons) {
-        let arrival = if traits.answers { Arrival::Emptied } else { Arrival::Withheld };
-        self.arrival = self.arrival.max(arrival);
-        self.state = self.state.weakest(Level::AtMostOnce);
+        let arrival = if traits.answers { Arrival::Emptied } else { Arrival::Cut };
+        self.hold(traits, Level::AtMostOnce, self.arrival.max(arrival));
+        let rows = match traits.alike {
+            true => "its rows do not depend on it",
+            false => "its rows are those of one batch",
+        };
         because.push(
             Level::AtMostOnce,
             format!(
                 "'{uid}' begins each batch with empty state: what earlier batches left in it is \
-                 lost, and its rows are those of one batch; state that outlives a batch would \
-                 lift it"
+                 lost, and {rows}; state that outlives a batch would lift it"
             ),
         );
     }
@@ -449,8 +481,7 @@ impl Passed {
         let state = if is_exact { Level::ExactlyOnce } else { Level::AtLeastOnce };
         let answers = traits.answers && !traits.absorbs;
         let arrival = if answers { Arrival::AgainChanged } else { Arrival::Withheld };
-        self.arrival = self.arrival.max(arrival);
-        self.state = self.state.weakest(state);
+        self.hold(traits, state, self.arrival.max(arrival));
         let reason = match is_exact {
             true => format!(
                 "the state of '{uid}' is external and no failure rolls it back; it is idempotent, \
@@ -475,7 +506,15 @@ impl Passed {
 
     /// As [`Passed::through`], an operator whose state is gone after a failure.
     fn through_unrestored(&mut self, uid: &str, traits: OperatorTraits, because: &mut Reasons) {
-        self.arrival = self.arrival.max(Arrival::Forgetful);
+        if traits.idempotent && self.arrival == Arrival::Unrestored {
+            self.hold(traits, Level::AtMostOnce, Arrival::Forgetful);
+            because.push(
+                Level::AtMostOnce,
+                format!("'{uid}' is idempotent: a record that comes again changes nothing in it"),
+            );
+        } else {
+            self.hold(traits, Level::None, self.arrival.max(Arrival::Forgetful));
+        }
         if !traits.answers {
             self.arrival = Arrival::Withheld;
             because.push(
@@ -495,20 +534,26 @@ fn sink_level(
     passed: Passed,
     resends_idempotently: bool,
 ) -> (Option<Level>, &'static str) {
-    let Passed { arrival, state, varies } = passed;
+    let Passed { arrival, content, varies, .. } = passed;
     match contract {
         SinkContract::Discard => (None, "writes nothing"),
+        SinkContract::Idempotent if matches!(arrival, Arrival::Withheld | Arrival::Cut) => (
+            Some(content.weakest(Level::AtMostOnce)),
+            "is idempotent, and shows what an operator before it gives: rows that the operator's \
+             state owed are missing",
+        ),
         SinkContract::Plain if arrival == Arrival::OnceOrNot => {
             (Some(Level::AtMostOnce), "is plain, and nothing is written twice without replay")
         }
-        SinkContract::Plain
-        | SinkContract::Idempotent
-        | SinkContract::WriteAhead
-        | SinkContract::TwoPhase
+        SinkContract::Plain | SinkContract::WriteAhead | SinkContract::TwoPhase
             if arrival == Arrival::Withheld =>
         {
             (Some(Level::None), "shows what an operator before it gives, and no more")
         }
+        SinkContract::Plain if arrival == Arrival::Cut => (
+            Some(Level::None),
+            "is plain: it shows what an operator before it gives, and again what is replayed",
+        ),
         SinkContract::Plain => (
             Some(Level::AtLeastOnce),
             "is plain: what was written before a failure is visible and is written again by the \
@@ -525,7 +570,7 @@ fn sink_level(
              have other keys; a two-phase sink would lift it",
         ),
         SinkContract::Idempotent => (
-            Some(state),
+            Some(content),
             "is idempotent: its final rows are as right as the state behind them, though readers \
              may see old ones again until a replay has caught up",
         ),
@@ -549,6 +594,10 @@ fn sink_level(
                 Some(arrival.level()),
                 "is two-phase: it shows the rows of each record once, with what the state of one \
                  batch made of it",
+            ),
+            Arrival::Cut => (
+                Some(arrival.level()),
+                "is two-phase: it shows what the state of each batch has given",
             ),
             Arrival::Unrestored | Arrival::Forgetful | Arrival::Withheld => {
                 (Some(Level::None), "is two-phase, and without checkpoints nothing commits")
@@ -682,6 +731,50 @@ mod tests {
         }
     }
 
+    #[test]
+    fn rows_that_do_not_depend_on_the_state_are_exact_without_it() {
+        let seen = |numbers: Numbers| {
+            let seen = keyed(numbers).process("seen", Seen);
+            seen.transactional_sink("out", CollectTransactions::default());
+        };
+        let batches = claim(Mechanism::MiniBatch, 2, seen);
+        assert_eq!((batches.state, batches.sinks[0].level), (Level::AtMostOnce, Some(EXACTLY)));
+    }
+
+    #[test]
+    fn idempotent_state_that_failures_empty_misses_records_and_counts_none_twice() {
+        let acknowledged = claim(Mechanism::Acks, 2, |numbers| {
+            keyed(numbers).process("seen", Seen).sink("out", Collect::default());
+        });
+        let levels = (acknowledged.state, acknowledged.sinks[0].level);
+        assert_eq!(levels, (Level::AtMostOnce, Some(AT_LEAST)));
+        let counted = claim(Mechanism::Acks, 2, |numbers| {
+            let counts = keyed(numbers).aggregate("count", 0_u64, |count: &mut u64, _| *count += 1);
+            counts.sink("out", Collect::default());
+        });
+        assert_eq!((counted.state, counted.sinks[0].level), (Level::None, Some(AT_LEAST)));
+    }
+
+    #[test]
+    fn rows_that_the_state_of_a_batch_owes_are_there_once_if_at_all() {
+        let owing = |numbers: Numbers| keyed(numbers).process("first", First);
+        let committed = claim(Mechanism::MiniBatch, 2, |numbers| {
+            owing(numbers).transactional_sink("out", CollectTransactions::default());
+        });
+        assert_eq!(committed.sinks[0].level, Some(Level::AtMostOnce));
+        let plain = claim(Mechanism::MiniBatch, 2, |numbers| {
+            owing(numbers).sink("out", Collect::default());
+        });
+        assert_eq!(plain.sinks[0].level, Some(Level::None));
+        let of_table = |arrival, content| {
+            let passed = Passed { arrival, state: content, content, varies: false };
+            sink_level(SinkContract::Idempotent, passed, true).0
+        };
+        assert_eq!(of_table(Arrival::Cut, Level::AtMostOnce), Some(Level::AtMostOnce));
+        assert_eq!(of_table(Arrival::Withheld, EXACTLY), Some(Level::AtMostOnce));
+        assert_eq!(of_table(Arrival::Withheld, Level::None), Some(Level::None));
+    }
+
     fn claim_of_queue(mechanism: Mechanism) -> Result<InferredClaim, GraphError> {
         let builder = JobBuilder::new("job", 1);
         let numbers = builder.queue("messages", MemoryQueue::new(&[1_u64, 2], 1));
@@ -797,6 +890,38 @@ mod tests {
                 numbers.two_stage_sink("out", CollectTransactions::default());
             });
             assert_eq!(staged, whole);
+        }
+    }
+
+    #[derive(Clone)]
+    struct Seen;
+
+    impl KeyedProcess for Seen {
+        type Key = u64;
+        type In = u64;
+        type State = ();
+        type Out = u64;
+
+        fn process(
+            &mut self,
+            number: u64,
+            context: &mut KeyedContext<'_, u64, ()>,
+            out: &mut impl Emit<u64>,
+        ) {
+            *context.state() = Some(());
+            out.emit(number);
+        }
+
+        fn is_idempotent(&self) -> bool {
+            true
+        }
+
+        fn answers_each(&self) -> bool {
+            true
+        }
+
+        fn answers_alike(&self) -> bool {
+            true
         }
     }
 

@@ -57,6 +57,12 @@ pub trait KeyedProcess: Clone + Send + 'static {
         false
     }
 
+    /// Whether it answers each record, and always with the same, whatever the state holds: then its
+    /// rows are right even if its state is not.
+    fn answers_alike(&self) -> bool {
+        false
+    }
+
     /// Whether it may emit other records for the same state and input, as it does if it reads a
     /// clock, draws numbers, or depends on the order of a hash map.
     fn varies(&self) -> bool {
@@ -263,6 +269,7 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Operator for Keyed<P,
             idempotent: self.process.is_idempotent(),
             absorbs: self.process.absorbs_repeats(),
             answers: self.process.answers_each(),
+            alike: self.process.answers_alike(),
             varies: self.process.varies(),
         }
     }

@@ -145,6 +145,8 @@ pub struct OperatorTraits {
     pub absorbs: bool,
     /// It keeps state, and gives all that comes of a record when it handles the record, each time.
     pub answers: bool,
+    /// It answers, and with the same each time, whatever its state is.
+    pub alike: bool,
     /// Its output may differ between two runs over the same state and input: it reads a clock,
     /// draws numbers, or depends on the order of a hash map.
     pub varies: bool,

@@ -91,14 +91,8 @@ pub(crate) struct EngineArgs {
 pub(crate) struct CheckpointArgs {
     /// The time between two checkpoints
     // Each command has a default of its own.
-    #[arg(
-        id = CHECKPOINT_INTERVAL,
-        long,
-        value_name = "DURATION",
-        value_parser = interval,
-        required = false
-    )]
-    pub(crate) interval: Duration,
+    #[arg(id = CHECKPOINT_INTERVAL, long, value_name = "DURATION", value_parser = interval)]
+    pub(crate) interval: Option<Duration>,
     /// Their folder [default: OUTPUT/.checkpoints, or FILE.checkpoints beside a database]
     #[arg(long, value_name = "DIR")]
     checkpoints: Option<PathBuf>,
@@ -125,8 +119,19 @@ pub(crate) enum Backend {
 }
 
 impl CheckpointArgs {
-    /// Tells of a folder that nothing will lie in.
-    pub(crate) fn tell_unused(&self, console: &Console) {
+    /// Whether checkpoints are taken on the way.
+    pub(crate) fn go_by_interval(mechanism: Mechanism) -> bool {
+        mechanism.takes_checkpoints() && !mechanism.awaits_end()
+    }
+
+    /// Tells of a folder that nothing will lie in, and of an interval that nothing goes by.
+    pub(crate) fn tell_unused(&self, mechanism: Mechanism, console: &Console) {
+        if self.interval.is_some() && !Self::go_by_interval(mechanism) {
+            console.note(format!(
+                "--checkpoint-interval: nothing goes by it, for --mechanism {mechanism} takes no \
+                 checkpoints on the way"
+            ));
+        }
         if self.backend == Backend::Memory && self.checkpoints.is_some() {
             console.note("--checkpoints: nothing is put there, for --backend is memory");
         }

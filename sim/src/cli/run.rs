@@ -17,6 +17,7 @@ use cofferdam::runtime::{
 use indicatif::ProgressBar;
 use serde::Serialize;
 
+use crate::cli::barriers::with_default;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::folder::{self, Description, Folders, Settled};
 use crate::cli::mark::{self, History, Mark, OutputLock};
@@ -30,7 +31,7 @@ use crate::jobs::{FileJob, Files, Output, Setup, Shape};
 
 /// Run a job on the real engine
 #[derive(Debug, Args)]
-#[command(mut_arg(CHECKPOINT_INTERVAL, |arg| arg.default_value("1s")))]
+#[command(mut_arg(CHECKPOINT_INTERVAL, |arg| with_default(arg, "1s")))]
 pub(crate) struct RunArgs {
     /// The job
     job: String,
@@ -110,10 +111,11 @@ pub(crate) fn run(args: &RunArgs, console: &Console) -> Result<Exit, Failure> {
     let mode = args.engine.mode.mode("run")?;
     args.engine.checkpoints.barriers.check("run", &[mode.mechanism])?;
     args.engine.state.check("run")?;
-    args.engine.checkpoints.tell_unused(console);
+    args.engine.checkpoints.tell_unused(mode.mechanism, console);
     let setup = mode.setup(args.engine.mode.parallelism, args.engine.parameters.of(job)?);
+    let interval = args.engine.checkpoints.interval;
     let mut config = JobConfig {
-        checkpoint_interval: args.engine.checkpoints.interval,
+        checkpoint_interval: interval.unwrap_or(setup.config.checkpoint_interval),
         checkpoints_retained: args.engine.checkpoints.retain,
         state: args.engine.state.home,
         restart: args.engine.restarts.strategy,

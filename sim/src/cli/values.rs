@@ -106,16 +106,20 @@ pub(crate) fn restarts(text: &str) -> Result<Restarts, String> {
             attempts: count(attempts)?,
             delay: parse_duration(delay)?,
         },
-        ["exponential", first, max, quiet] => RestartStrategy::Exponential {
-            first: interval(first)?,
-            max: interval(max)?,
-            quiet: interval(quiet)?,
-        },
-        ["rate", failures, within, delay] => RestartStrategy::FailureRate {
-            failures: count(failures)?,
-            interval: interval(within)?,
-            delay: parse_duration(delay)?,
-        },
+        ["exponential", first, max, quiet] => {
+            let (first, max, quiet) = (interval(first)?, interval(max)?, interval(quiet)?);
+            if first > max {
+                return Err("FIRST is longer than MAX: delays grow from FIRST up to MAX".to_owned());
+            }
+            RestartStrategy::Exponential { first, max, quiet }
+        }
+        ["rate", failures, within, delay] => {
+            let (failures, interval) = (count(failures)?, interval(within)?);
+            if failures == 0 {
+                return Err("N must be at least 1; to restart never, say none".to_owned());
+            }
+            RestartStrategy::FailureRate { failures, interval, delay: parse_duration(delay)? }
+        }
         _ => {
             return Err("it is none, fixed:N:DELAY, exponential:FIRST:MAX:QUIET or \
                         rate:N:INTERVAL:DELAY"
@@ -245,6 +249,9 @@ mod tests {
         for bad in ["", "never", "fixed", "fixed:3", "fixed:-1:1s", "rate:5:0s:1s", "none:1"] {
             assert!(restarts(bad).is_err(), "{bad}");
         }
+        let refusal = |text| restarts(text).unwrap_err();
+        assert!(refusal("exponential:2s:1s:1m").contains("FIRST is longer than MAX"));
+        assert!(refusal("rate:0:1m:1s").contains("say none"));
     }
 
     #[test]

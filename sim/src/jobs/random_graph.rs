@@ -211,13 +211,15 @@ fn keyed<S: Segment<Out = Item>>(
         KeyRule::Value(modulus) => item.value.rem_euclid(modulus as i64) as u64,
         KeyRule::Offset(modulus) => item.offset % modulus,
     };
-    stream.key_by(key_of).parallelism(step.parallelism).process(&uid, CountAndSum)
+    stream.key_by(key_of).parallelism(step.parallelism).process(&uid, CountAndSum(step.key))
 }
 
-/// Keeps count and sum, and hands records on as they are, so that what follows does not depend on
-/// the order in which they come.
+/// Keeps count and sum, and says for each record which of its key it is. The order in which records
+/// of several channels come is free, so a row does not tell whose it is: there are the numbers up to
+/// the count of each key, whichever record got which, and how often a record is dropped or copied
+/// later does not depend on its number.
 #[derive(Clone)]
-struct CountAndSum;
+struct CountAndSum(KeyRule);
 
 impl KeyedProcess for CountAndSum {
     type Key = u64;
@@ -231,10 +233,15 @@ impl KeyedProcess for CountAndSum {
         context: &mut KeyedContext<'_, u64, (u64, i64)>,
         out: &mut impl Emit<Item>,
     ) {
+        let key = *context.key();
         let (count, sum) = context.state().get_or_insert((0, 0));
         *count += 1;
         *sum += item.value;
-        out.emit(item);
+        let (offset, value) = match self.0 {
+            KeyRule::Value(modulus) => (0, *count as i64 * modulus as i64 + key as i64),
+            KeyRule::Offset(_) => (key, *count as i64),
+        };
+        out.emit(Item { source: 0, offset, copy: 0, value });
     }
 
     fn answers_each(&self) -> bool {

@@ -38,6 +38,8 @@ pub(crate) trait Running: ReadsLines + Sync + 'static {
     const PARAMETERS: &'static [Parameter] = &[];
     /// Whether taking the same record in again changes nothing.
     const IDEMPOTENT: bool = false;
+    /// Whether all rows of a key are the same.
+    const ALIKE: bool = false;
 
     /// Reads a record from the fields that the format names.
     fn parse(fields: &[&str]) -> Result<Entry<Self::Given>, String>;
@@ -156,5 +158,9 @@ impl<J: Running + ?Sized> KeyedProcess for Fold<J> {
 
     fn answers_each(&self) -> bool {
         true
+    }
+
+    fn answers_alike(&self) -> bool {
+        J::ALIKE
     }
 }

@@ -107,6 +107,7 @@ impl Running for Seen {
     const ABOUT: &'static str =
         "says of each line that it was seen; right even if lines are repeated";
     const IDEMPOTENT: bool = true;
+    const ALIKE: bool = true;
 
     fn parse(fields: &[&str]) -> Result<Entry<()>, String> {
         Ok(Entry::new(fields[0].to_owned(), ()))

@@ -16,6 +16,7 @@ use cofferdam::id::AttemptId;
 use cofferdam::trace::RecordId;
 
 use super::delivery::{Effect, are_among, count, count_rows, distinct};
+use super::given::{of_fired, of_table};
 use super::values::readable;
 use super::{Anomaly, Facts, Finding, Oracle, Scope, SinkFacts, Subject};
 
@@ -32,6 +33,10 @@ fn judge(facts: &Facts<'_>) -> Vec<Finding> {
     let mut findings = by_provenance(facts, claim);
     for sink in facts.sinks {
         findings.extend(unexplained(sink, claim));
+        if facts.is_finished {
+            let of_table = of_table(sink).into_iter();
+            findings.extend(of_table.map(|(anomaly, text)| finding(claim, anomaly, None, text)));
+        }
         if shows_only_fired_rows(facts, sink) {
             findings.extend(by_value(facts, sink, claim));
         }
@@ -98,6 +103,10 @@ fn by_value(facts: &Facts<'_>, sink: &SinkFacts<'_>, claim: Level) -> Vec<Findin
     let visible = count_rows(sink.rows.iter().map(|row| row.bytes));
     let due = count_rows(sink.expected.iter().copied());
     let mut findings = Vec::new();
+    if let Some(fired) = sink.fired.filter(|_| !values_are_due && facts.is_finished) {
+        let of_state = of_fired(sink, fired).into_iter();
+        return of_state.map(|(anomaly, text)| finding(claim, anomaly, None, text)).collect();
+    }
     if values_are_due {
         for (row, often) in &visible {
             let expected = due.get(row).copied().unwrap_or_default();
@@ -146,7 +155,7 @@ pub(super) fn unexplained(sink: &SinkFacts<'_>, claim: Level) -> Vec<Finding> {
     findings
 }
 
-fn differs(sink: &SinkFacts<'_>, row: &[u8], often: u64, expected: u64) -> String {
+pub(super) fn differs(sink: &SinkFacts<'_>, row: &[u8], often: u64, expected: u64) -> String {
     let row = readable(row);
     format!("sink '{}' shows row {row} {often} times and not {expected} times", sink.uid)
 }
@@ -181,12 +190,9 @@ mod tests {
         of_attempt: &BTreeMap<AttemptId, Vec<&[u8]>>,
     ) -> Vec<(Anomaly, Option<RecordId>)> {
         let sinks = [SinkFacts {
-            uid: "out",
-            contract,
-            rows,
             expected: &[b"a"],
-            expected_table: &BTreeMap::new(),
             expected_of_attempt: of_attempt,
+            ..sink(contract, rows)
         }];
         let records = [(record(0), 1, of_record)];
         let mechanism = if of_attempt.is_empty() { Mechanism::Aligned } else { Mechanism::None };
@@ -236,14 +242,7 @@ mod tests {
 
     #[test]
     fn a_fired_row_is_lost_where_nothing_is_restored_and_where_the_output_claims_each() {
-        let sinks = [SinkFacts {
-            uid: "out",
-            contract: SinkContract::Plain,
-            rows: &[],
-            expected: &[b"a"],
-            expected_table: &BTreeMap::new(),
-            expected_of_attempt: &BTreeMap::new(),
-        }];
+        let sinks = [SinkFacts { expected: &[b"a"], ..sink(SinkContract::Plain, &[]) }];
         let allowed = |mechanism, state_claim, claim| {
             let output_claim = Some(claim);
             let facts = Facts { sinks: &sinks, mechanism, state_claim, output_claim, ..facts(&[]) };

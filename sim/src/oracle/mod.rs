@@ -26,6 +26,7 @@ mod completions;
 mod covered;
 mod delivery;
 mod durable_before_ack;
+mod given;
 mod judgement;
 mod seen;
 mod split_order;
@@ -41,6 +42,7 @@ use cofferdam::id::{AttemptId, TaskId};
 use cofferdam::time::Instant;
 use cofferdam::trace::{Origin, RecordId, Traced};
 
+pub use self::given::{Fired, Given};
 pub use self::judgement::{Judgement, Verdict, judge, judge_claims};
 pub use self::seen::Levels;
 
@@ -182,6 +184,11 @@ pub struct SinkFacts<'a> {
     /// Every row that the reference has for just what one attempt has taken in, by attempt;
     /// only for at-most-once, and empty if the reference can not say.
     pub expected_of_attempt: &'a BTreeMap<AttemptId, Vec<&'a [u8]>>,
+    /// What the state has given the keys at which the table is not the reference's; those of which
+    /// nobody can say it are left out.
+    pub given: &'a BTreeMap<Vec<u8>, Given>,
+    /// Likewise of rows that timers fire, if they are not the reference's.
+    pub fired: Option<&'a Fired>,
 }
 
 /// A visible row.

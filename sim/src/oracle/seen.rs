@@ -8,6 +8,7 @@ use cofferdam::guarantee::{Level, SinkContract};
 
 use super::c10_output::{shows_only_fired_rows, unexplained};
 use super::delivery::{are_same_rows, count_rows};
+use super::given::{of_fired, of_table};
 use super::values::{differing_cells, differing_table};
 use super::{Anomaly, Facts, Finding, SinkFacts, Subject};
 
@@ -47,6 +48,8 @@ fn output_level(facts: &Facts<'_>, findings: &[Finding], state: Level) -> Level 
     for sink in facts.sinks {
         if shows_only_fired_rows(facts, sink) && state == Level::ExactlyOnce {
             shown = shown.weakest(fired_level(sink));
+        } else if let Some(level) = level_behind(sink) {
+            shown = shown.weakest(level);
         } else if !shows_what_is_due(sink, shown) {
             shown = match shown.weakest(state) {
                 Level::ExactlyOnce => Level::None,
@@ -78,6 +81,18 @@ fn fired_level(sink: &SinkFacts<'_>) -> Level {
     let often = |row: &&[u8]| visible.get(*row).copied().unwrap_or_default();
     let loses = due.iter().any(|(row, expected)| often(row) < *expected);
     Level::of(loses, due.iter().any(|(row, expected)| often(row) > *expected))
+}
+
+/// What the values show beside what the state behind them has given, if they are not those that
+/// are due.
+fn level_behind(sink: &SinkFacts<'_>) -> Option<Level> {
+    let mut found = of_table(sink);
+    found.extend(sink.fired.into_iter().flat_map(|fired| of_fired(sink, fired)));
+    let is = |anomaly| found.iter().any(|(of, _)| *of == anomaly);
+    (!found.is_empty()).then(|| match is(Anomaly::Unexpected) {
+        true => Level::None,
+        false => Level::of(is(Anomaly::Lost), is(Anomaly::Duplicated)),
+    })
 }
 
 /// Whether all rows are there, if none is lost or doubled, else whether there are no others.
@@ -114,14 +129,7 @@ mod tests {
         let incarnations = [(att(1), applied)];
         let [found, one] = [taken as u8, 1].map(cells);
         let rows = [RowFact { origin: origin(0, 1), attempt: att(1), bytes: row, key: None }];
-        let sinks = [SinkFacts {
-            uid: "out",
-            contract: SinkContract::TwoPhase,
-            rows: &rows,
-            expected: &[b"a"],
-            expected_table: &BTreeMap::new(),
-            expected_of_attempt: &BTreeMap::new(),
-        }];
+        let sinks = [SinkFacts { expected: &[b"a"], ..sink(SinkContract::TwoPhase, &rows) }];
         let state = StateFacts {
             incarnations: &incarnations,
             cells: &found,

@@ -1,9 +1,10 @@
 //! Hand-made traces for the judges' own tests: two sources, tasks 0 and 1, feed task 2 by channels
 //! 0 and 1.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cofferdam::guarantee::{Level, Mechanism};
+use cofferdam::guarantee::{Level, Mechanism, SinkContract};
 use cofferdam::id::{
     AttemptId, ChannelId, CheckpointId, SubtaskIndex, TaskId, TransactionId, VertexId,
 };
@@ -11,7 +12,7 @@ use cofferdam::message::AbortReason;
 use cofferdam::time::Instant;
 use cofferdam::trace::{Carried, Origin, RecordId, TraceEvent, Traced};
 
-use super::{Cells, Facts, Oracle, StateFacts};
+use super::{Cells, Facts, Given, Oracle, RowFact, SinkFacts, StateFacts, Table};
 
 /// Facts that every judge is content with, but for the trace.
 pub(super) fn facts(trace: &[Traced]) -> Facts<'_> {
@@ -38,6 +39,23 @@ pub(super) fn facts(trace: &[Traced]) -> Facts<'_> {
         },
         sinks: &[],
         records: &[],
+    }
+}
+
+/// A sink of which the reference expects nothing.
+pub(super) fn sink<'a>(contract: SinkContract, rows: &'a [RowFact<'a>]) -> SinkFacts<'a> {
+    static TABLE: Table = Table::new();
+    static OF_ATTEMPT: BTreeMap<AttemptId, Vec<&[u8]>> = BTreeMap::new();
+    static GIVEN: BTreeMap<Vec<u8>, Given> = BTreeMap::new();
+    SinkFacts {
+        uid: "out",
+        contract,
+        rows,
+        expected: &[],
+        expected_table: &TABLE,
+        expected_of_attempt: &OF_ATTEMPT,
+        given: &GIVEN,
+        fired: None,
     }
 }
 

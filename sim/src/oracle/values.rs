@@ -175,12 +175,9 @@ mod tests {
         ];
         for (contract, rows, expected) in table {
             let sinks = [SinkFacts {
-                uid: "out",
-                contract,
-                rows: &rows,
                 expected: &[b"a", b"b"],
                 expected_table: &BTreeMap::from([(b"k".to_vec(), b"b".to_vec())]),
-                expected_of_attempt: &BTreeMap::new(),
+                ..sink(contract, &rows)
             }];
             let facts = Facts { sinks: &sinks, ..facts(&[]) };
             check(&ORACLE, &facts, expected);

@@ -145,6 +145,22 @@ pub trait Reference: Send + Sync {
 
     /// What comes of the whole input.
     fn run_all(&self) -> Outcome;
+
+    /// How rows follow from single cells, if each does from one.
+    fn by_cell(&self) -> Option<&dyn ByCell> {
+        None
+    }
+}
+
+/// A reference whose rows each come of one cell, and have that cell's key.
+pub trait ByCell {
+    /// The operator whose cells they are.
+    fn operator(&self) -> &'static str;
+
+    /// Every row for this sink that a cell gives when it takes in exactly these records, with one
+    /// effect for each occurrence, in this order, until nothing can follow; in the order in which it
+    /// gives them.
+    fn rows(&self, sink: &str, key: &[u8], applied: &[RecordId]) -> Vec<Vec<u8>>;
 }
 
 impl Outcome {

@@ -8,7 +8,8 @@ use cofferdam::state::codec;
 use crate::reference::{Effects, Outcome, RecordId, Reference};
 use crate::workload::plan::{Change, Exit, Item, KeyRule, Plan};
 
-/// Every record goes its way alone: no effect of one depends on another.
+/// How many effects a record has does not depend on other records, and what they are does: rows say
+/// how many records a key has had.
 pub(crate) struct RandomGraphReference {
     plan: Plan,
     lists: Vec<Arc<Vec<Item>>>,
@@ -44,20 +45,10 @@ impl RandomGraphReference {
     /// The records that enter the next step.
     fn step(&self, position: usize, entering: Vec<Item>, walk: &mut Walk) -> Vec<Item> {
         let step = &self.plan.steps[position];
-        let inside = changed(step.change, &entering);
+        let mut inside = changed(step.change, &entering);
         for (number, keyed) in step.keyed.iter().enumerate() {
-            for item in &inside {
-                let key = match keyed.key {
-                    KeyRule::Value(modulus) => {
-                        let modulus = modulus as i64;
-                        (((item.value % modulus) + modulus) % modulus) as u64
-                    }
-                    KeyRule::Offset(modulus) => item.offset % modulus,
-                };
-                let uid = format!("fold-{position}-{number}");
-                let cell = walk.cells.entry((uid, key)).or_default();
-                *cell = (cell.0 + 1, cell.1 + item.value);
-            }
+            let uid = format!("fold-{position}-{number}");
+            inside = inside.iter().map(|item| walk.count(&uid, keyed.key, item)).collect();
         }
         match step.exit {
             Exit::Rebalance => inside,
@@ -76,6 +67,25 @@ impl RandomGraphReference {
 }
 
 impl Walk {
+    /// Takes an item into its cell; what comes of it is the number that it has there.
+    fn count(&mut self, uid: &str, rule: KeyRule, item: &Item) -> Item {
+        let key = match rule {
+            KeyRule::Value(modulus) => {
+                let modulus = modulus as i64;
+                (((item.value % modulus) + modulus) % modulus) as u64
+            }
+            KeyRule::Offset(modulus) => item.offset % modulus,
+        };
+        let cell = self.cells.entry((uid.to_owned(), key)).or_default();
+        *cell = (cell.0 + 1, cell.1 + item.value);
+        let number = cell.0 as i64;
+        let told = Item { source: 0, offset: 0, copy: 0, value: number };
+        match rule {
+            KeyRule::Value(modulus) => Item { value: number * modulus as i64 + key as i64, ..told },
+            KeyRule::Offset(_) => Item { offset: key, ..told },
+        }
+    }
+
     fn end(&mut self, uid: &'static str, items: Vec<Item>) -> Vec<Item> {
         self.rows.extend(items.into_iter().map(|item| (uid, item)));
         Vec::new()

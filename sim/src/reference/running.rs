@@ -6,7 +6,7 @@ use cofferdam::state::codec;
 use serde::Serialize;
 
 use crate::jobs::row::Entry;
-use crate::reference::{Effects, Outcome, RecordId, Reference, Rows, Table};
+use crate::reference::{ByCell, Effects, Outcome, RecordId, Reference, Rows, Table};
 
 /// When rows come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,22 +148,53 @@ where
     }
 
     fn cell(&self, _uid: &str, key: &[u8], applied: &[RecordId]) -> Option<Vec<u8>> {
-        let place = self.keys.iter().position(|(_, encoded)| encoded == key)?;
-        let mut value = None;
-        for record in applied {
-            let brought = self.touched_by(record.offset as usize);
-            let (_, given) = brought.iter().find(|(own, _)| *own == place)?;
-            value = Some((self.next)(value.as_ref(), given));
-        }
-        value.as_ref().map(codec::encode)
+        let (_, values) = self.values(key, applied)?;
+        values.last().map(codec::encode)
     }
 
     fn run_all(&self) -> Outcome {
         self.apply(0..self.ends.len())
     }
+
+    fn by_cell(&self) -> Option<&dyn ByCell> {
+        Some(self)
+    }
+}
+
+impl<K, G, V, R> ByCell for RunningReference<K, G, V, R>
+where
+    K: Send + Sync,
+    G: Send + Sync,
+    V: Serialize,
+    R: Serialize,
+{
+    fn operator(&self) -> &'static str {
+        "fold"
+    }
+
+    fn rows(&self, _sink: &str, key: &[u8], applied: &[RecordId]) -> Vec<Vec<u8>> {
+        let Some((key, values)) = self.values(key, applied) else { return Vec::new() };
+        let first = match self.emits {
+            Emits::EveryChange => 0,
+            Emits::AtTheEnd => values.len().saturating_sub(1),
+        };
+        values[first..].iter().map(|value| codec::encode(&(self.row)(key, value))).collect()
+    }
 }
 
 impl<K, G, V: Serialize, R: Serialize> RunningReference<K, G, V, R> {
+    /// The values of a cell, one after the other, and its key; none if a record does not touch it.
+    fn values(&self, key: &[u8], applied: &[RecordId]) -> Option<(&K, Vec<V>)> {
+        let place = self.keys.iter().position(|(_, encoded)| encoded == key)?;
+        let mut values: Vec<V> = Vec::with_capacity(applied.len());
+        for record in applied {
+            let brought = self.touched_by(record.offset as usize);
+            let (_, given) = brought.iter().find(|(own, _)| *own == place)?;
+            values.push((self.next)(values.last(), given));
+        }
+        Some((&self.keys[place].0, values))
+    }
+
     fn touched_by(&self, record: usize) -> &[(usize, G)] {
         let start = record.checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.touched[start..self.ends[record]]

@@ -8,7 +8,7 @@ use cofferdam::state::codec;
 
 use crate::jobs::seconds::Seconds;
 use crate::jobs::smoke_alarm::{Alarm, Alert, Expired, Reading};
-use crate::reference::{Effects, Outcome, RecordId, Reference};
+use crate::reference::{ByCell, Effects, Outcome, RecordId, Reference};
 
 /// Repeated records count once: the same reading again says nothing new.
 pub(crate) struct SmokeAlarmReference {
@@ -85,6 +85,24 @@ impl Reference for SmokeAlarmReference {
 
     fn run_all(&self) -> Outcome {
         self.apply(0..self.readings.len())
+    }
+
+    fn by_cell(&self) -> Option<&dyn ByCell> {
+        Some(self)
+    }
+}
+
+impl ByCell for SmokeAlarmReference {
+    fn operator(&self) -> &'static str {
+        "detect"
+    }
+
+    fn rows(&self, sink: &str, _key: &[u8], applied: &[RecordId]) -> Vec<Vec<u8>> {
+        let outcome = self.apply(applied.iter().map(|record| record.offset as usize));
+        outcome
+            .outputs
+            .get(sink)
+            .map_or(Vec::new(), |rows| rows.iter().map(<[u8]>::to_vec).collect())
     }
 }
 

@@ -28,7 +28,8 @@ pub struct Step {
     pub exit: Exit,
 }
 
-/// A keyed operator that keeps (count, sum of values) and hands every record on.
+/// A keyed operator that keeps (count, sum of values) and answers every record with its
+/// number among those of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyedStep {
     /// Its parallelism.
@@ -74,7 +75,8 @@ pub enum Exit {
     Diamond(Change, Change),
 }
 
-/// A record: it can be told from all others at any place of the graph.
+/// A record of a source, or what a keyed operator says of one. It can be told from all others at any
+/// place of the graph, but for copies by a broadcast edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Item {
     /// Its source.

@@ -399,7 +399,8 @@ impl World {
         self.trace.iter().fold(0, |hash, traced| mix(hash, KeyHash::of(traced).get()))
     }
 
-    /// What the tasks of earlier attempts had taken into their state when they ended.
+    /// What the tasks of earlier attempts had taken into their state when they ended, or each time
+    /// that a barrier emptied it.
     pub fn incarnations(&self) -> BTreeMap<AttemptId, Vec<Log<Applied>>> {
         let mut incarnations = self.incarnations.clone();
         for slot in &self.zombies {

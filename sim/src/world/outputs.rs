@@ -294,7 +294,8 @@ impl World {
         let state = snapshot.to_state(Format::Binary);
         let drops_state = self.plan.job.config().mechanism.drops_state();
         if let Some(slot) = self.slot_mut(id, attempt).filter(|_| drops_state) {
-            slot.applied = Log::new();
+            let batch = std::mem::take(&mut slot.applied);
+            self.incarnations.entry(attempt).or_default().push(batch);
         }
         if let Some(shadow) = self.shadow_of_cut(id, attempt, *checkpoint) {
             self.shadows.insert(*key, shadow);

@@ -45,6 +45,24 @@ fn a_run_says_what_it_did_and_a_second_one_does_nothing() {
 }
 
 #[test]
+fn an_interval_that_nothing_goes_by_is_told() {
+    let folder = Folder::new("interval");
+    let input = folder.file("in.txt", "a");
+    for (number, (guarantee, mechanism)) in
+        [("at-most-once", "none"), ("at-least-once", "acks"), ("exactly-once", "transactional")]
+            .into_iter()
+            .enumerate()
+    {
+        let output = folder.path(&format!("out-{number}"));
+        let run = ["run", "wordcount", "--input", &input, "--output", &output];
+        let run = with(&run, &["--guarantee", guarantee, "--mechanism", mechanism]);
+        let done = cofferdam(&with(&run, &["--checkpoint-interval", "1h"])).exits(0);
+        let told = format!("--mechanism {mechanism} takes no checkpoints on the way");
+        assert!(done.err.contains(&told), "{}", done.err);
+    }
+}
+
+#[test]
 fn runs_differ_in_nothing_but_times() {
     let folder = Folder::new("stable");
     let input = folder.file("in.txt", words(50));

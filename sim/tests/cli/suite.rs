@@ -38,6 +38,23 @@ fn a_combination_that_can_not_be_is_refused_with_the_reason() {
 }
 
 #[test]
+fn a_claim_that_is_too_strong_for_a_table_or_for_fired_rows_is_refuted() {
+    for (job, mechanism, sink, claim) in [
+        ("wordcount", "mini-batch", "idempotent", "state=at-most-once,output=at-least-once"),
+        ("wordcount", "acks", "idempotent", "state=none,output=at-least-once"),
+        ("wordcount", "acks", "idempotent", "state=none,output=at-most-once"),
+        ("smoke-alarm", "acks", "plain", "state=none,output=at-most-once"),
+        ("smoke-alarm", "mini-batch", "plain", "state=none,output=at-least-once"),
+        ("random-graph", "acks", "idempotent", "state=none,output=at-least-once"),
+    ] {
+        let suite = ["suite", "--job", job, "--mechanism", mechanism, "--sink", sink];
+        let suite = with(&suite, &["--guarantee", "at-least-once", "--claim", claim]);
+        let row = cofferdam(&with(&suite, &["--seeds", "60", "--format", "json"])).exits(1);
+        assert_eq!(rows(&row)[0]["verdict"], "violated", "{job} {mechanism} {sink} {claim}");
+    }
+}
+
+#[test]
 fn without_faults_nothing_is_put_to_the_test() {
     let done = cofferdam(&with(&ROW, &["--faults", "none", "--seeds", "5"])).exits(3);
     assert!(done.err.contains("--faults none") && done.err.contains("no fault hit"), "{done:?}");

@@ -144,6 +144,8 @@ impl Case {
             expected: &slices(&whole.rows),
             expected_table: &empty,
             expected_of_attempt: &expected_of_attempt,
+            given: &BTreeMap::new(),
+            fired: None,
         }];
         let records: Vec<_> = (0..RECORDS).map(|offset| self.effects(offset)).collect();
         let trace: Vec<Traced> = world.trace().to_vec();

@@ -16,6 +16,7 @@ use clap::Args;
 use cofferdam::guarantee::{Claim, Level, SinkContract};
 use serde::Serialize;
 
+use crate::cli::barriers::with_default;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::mode::{Backend, CHECKPOINT_INTERVAL, EngineArgs, Mode};
 use crate::cli::output::{Console, Paint, Painted, Table, seconds};
@@ -29,8 +30,7 @@ use victim::Victim;
 #[derive(Debug, Args)]
 #[command(
     override_usage = "cofferdam torture [OPTIONS] --input <FILE> --kills <N> <JOB>",
-    // Several checkpoints fit between two kills.
-    mut_arg(CHECKPOINT_INTERVAL, |arg| arg.default_value("20ms"))
+    mut_arg(CHECKPOINT_INTERVAL, |arg| with_default(arg, "20ms"))
 )]
 pub(crate) struct TortureArgs {
     /// The job; it has to be one that reads a file
@@ -77,6 +77,7 @@ pub(crate) fn torture(args: &TortureArgs, console: &Console) -> Result<Exit, Fai
     let mode = args.engine.mode.mode("torture")?;
     refuse(args, mode)?;
     args.engine.checkpoints.barriers.check("torture", &[mode.mechanism])?;
+    args.engine.checkpoints.tell_unused(mode.mechanism, console);
     args.engine.state.check("torture")?;
     let (input, format) = input(args, job)?;
     let judge = judge(args, input, format, job, mode)?;

@@ -10,11 +10,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::mode::Mode;
+use crate::cli::mode::{CheckpointArgs, Mode};
 use crate::cli::signals::stop_flag;
 use crate::cli::torture::TortureArgs;
 use crate::dice::{Dice, Purpose};
 use crate::jobs::Output;
+
+/// Several checkpoints fit between two kills.
+const INTERVAL_DEFAULT: Duration = Duration::from_millis(20);
 
 /// A job that is killed again and again.
 pub(super) struct Victim {
@@ -49,7 +52,7 @@ impl Victim {
         records: usize,
     ) -> Result<Self, Failure> {
         let checkpoints = args.engine.checkpoints.folder(output);
-        let interval = format!("{}ms", args.engine.checkpoints.interval.as_millis());
+        let interval = args.engine.checkpoints.interval.unwrap_or(INTERVAL_DEFAULT);
         let path = |path: &Path| path.to_string_lossy().into_owned();
         let flags = [
             ("--input", path(input)),
@@ -58,13 +61,16 @@ impl Victim {
             ("--mechanism", mode.mechanism.to_string()),
             ("--sink", mode.sink.to_string()),
             ("--parallelism", args.engine.mode.parallelism.to_string()),
-            ("--checkpoint-interval", interval),
             ("--checkpoints", path(&checkpoints)),
             ("--retain", args.engine.checkpoints.retain.to_string()),
             ("--restarts", args.engine.restarts.text.clone()),
         ];
         let mut arguments = vec!["run".to_owned(), args.job.clone(), "--origins".to_owned()];
         arguments.extend(flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]));
+        if CheckpointArgs::go_by_interval(mode.mechanism) {
+            let interval = format!("{}ms", interval.as_millis());
+            arguments.extend(["--checkpoint-interval".to_owned(), interval]);
+        }
         arguments.extend(args.engine.checkpoints.barriers.words(mode.mechanism));
         arguments.extend(args.engine.state.words(output));
         arguments.extend(args.engine.parameters.words());

@@ -1,0 +1,228 @@
+//! What the state behind a sink has given, where the sink does not show what the whole input gives:
+//! the reference's rows for what each cell had taken in between two losses of its state.
+
+use std::cell::LazyCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use cofferdam::guarantee::{Mechanism, SinkContract};
+use cofferdam::id::AttemptId;
+use cofferdam::trace::{Origin, RecordId};
+
+use super::{Shown, Sinks, State, vertices_of};
+use crate::jobs::Case;
+use crate::log::Log;
+use crate::oracle::{Cells, Fired, Given, RowFact};
+use crate::reference::{ByCell, Outcome, Table};
+use crate::world::{Applied, World, cell_hash};
+
+/// What each cell has taken in.
+pub(super) struct Taken<'a> {
+    case: &'a Case,
+    mechanism: Mechanism,
+    last: AttemptId,
+    lists: BTreeMap<u64, Vec<List>>,
+}
+
+/// What a cell has taken in since its state began anew, in an attempt.
+struct List {
+    attempt: AttemptId,
+    origins: Vec<Origin>,
+}
+
+impl<'a> Taken<'a> {
+    pub(super) fn of(world: &World, case: &'a Case, mechanism: Mechanism) -> Self {
+        let last = world.attempt();
+        let mut taken = Self { case, mechanism, last, lists: BTreeMap::new() };
+        for (attempt, logs) in world.incarnations() {
+            logs.iter().for_each(|log| taken.add(attempt, log));
+        }
+        world.tasks().for_each(|(_, log)| taken.add(last, log));
+        taken
+    }
+
+    fn add(&mut self, attempt: AttemptId, log: &Log<Applied>) {
+        let mut of_cells: BTreeMap<u64, Vec<Origin>> = BTreeMap::new();
+        for applied in log.iter() {
+            of_cells.entry(applied.cell).or_default().push(applied.origin);
+        }
+        let is_kept = self.is_kept();
+        for (cell, origins) in of_cells {
+            let lists = self.lists.entry(cell).or_default();
+            match lists.last_mut().filter(|list| is_kept && list.attempt == attempt) {
+                // What was dealt out anew is with the first subtask, whoever has the cell.
+                Some(list) => list.origins.extend(origins),
+                None => lists.push(List { attempt, origins }),
+            }
+        }
+    }
+
+    fn lists(&self, cells: &dyn ByCell, key: &[u8]) -> &[List] {
+        let vertices = vertices_of(&self.case.job);
+        let cell = vertices.get(cells.operator()).map(|vertex| cell_hash(*vertex, key));
+        cell.and_then(|cell| self.lists.get(&cell)).map_or(&[], Vec::as_slice)
+    }
+
+    /// What was taken in by the state that a row of this attempt comes from; of a key without a row,
+    /// by the last state. Where failures take state back that holds whatever came of earlier ones.
+    fn behind<'b>(
+        &self,
+        lists: &'b [List],
+        row: Option<&RowFact<'_>>,
+        rows: impl Fn(&[Origin]) -> Vec<Vec<u8>>,
+    ) -> &'b [Origin] {
+        let attempt = row.filter(|_| !self.is_kept()).map_or(self.last, |row| row.attempt);
+        let lists = || lists.iter().rev().filter(|list| list.attempt == attempt);
+        // A batch may give the key no row.
+        let gives = |list: &&List| {
+            row.is_some_and(|row| rows(&list.origins).iter().any(|given| given == row.bytes))
+        };
+        let list = lists().find(gives).or_else(|| lists().next());
+        list.map_or(&[], |list| &list.origins)
+    }
+
+    /// What was given to the keys at which a table is not the expected one.
+    pub(super) fn table(
+        &self,
+        sink: &str,
+        rows: &[RowFact<'_>],
+        expected: &Table,
+        of_attempts: &BTreeMap<AttemptId, Outcome>,
+    ) -> BTreeMap<Vec<u8>, Given> {
+        let shown = rows.iter().filter_map(|row| Some((row.key?, row)));
+        let shown: BTreeMap<&[u8], &RowFact<'_>> = shown.collect();
+        let keys: BTreeSet<&[u8]> =
+            shown.keys().copied().chain(expected.keys().map(Vec::as_slice)).collect();
+        let mut given = BTreeMap::new();
+        for key in keys {
+            let (row, due) = (shown.get(key), expected.get(key));
+            if row.map(|row| row.bytes) == due.map(Vec::as_slice) {
+                continue;
+            }
+            let of_key = match (self.case.reference.by_cell(), row) {
+                (Some(cells), row) => {
+                    let rows = |origins: &[Origin]| cells.rows(sink, key, &records(origins));
+                    let origins = self.behind(self.lists(cells, key), row.copied(), rows);
+                    Given { rows: rows(origins), once: rows(&without_repeats(origins)).pop() }
+                }
+                // Each row has a key of its own: it is due or it is not.
+                (None, Some(row)) if due.is_none() && !of_attempts.is_empty() => {
+                    Given { rows: vec![row.bytes.to_vec()], once: None }
+                }
+                (None, None) if !of_attempts.is_empty() => Given::default(),
+                (None, _) => continue,
+            };
+            given.insert(key.to_vec(), of_key);
+        }
+        given
+    }
+
+    /// What was given to a sink that shows nothing but rows that timers fire.
+    pub(super) fn fired(
+        &self,
+        sink: &str,
+        rows: &[RowFact<'_>],
+        due: &[&[u8]],
+        expected: &Cells,
+    ) -> Option<Fired> {
+        let cells = self.case.reference.by_cell()?;
+        let mut fired = Fired::default();
+        if !self.is_kept() {
+            fired.due = counts(due.iter().map(|row| row.to_vec()));
+        }
+        let shown: BTreeSet<(AttemptId, &[u8])> =
+            rows.iter().map(|row| (row.attempt, row.bytes)).collect();
+        for key in expected.get(cells.operator()).into_iter().flat_map(Table::keys) {
+            let lists = self.lists(cells, key);
+            if self.is_kept() {
+                let rows = |origins: &[Origin]| cells.rows(sink, key, &records(origins));
+                fired.due.extend(counts(rows(self.behind(lists, None, rows)).into_iter()));
+            }
+            let mut seen: BTreeMap<Vec<u8>, BTreeSet<Origin>> = BTreeMap::new();
+            for List { attempt, origins } in lists {
+                let given = counts(cells.rows(sink, key, &records(origins)).into_iter());
+                let given = given.into_iter().filter(|(row, _)| shown.contains(&(*attempt, row)));
+                for (row, count) in given {
+                    let most = fired.most.entry(row.clone()).or_default();
+                    let seen = seen.entry(row).or_default();
+                    let is_apart = origins.iter().all(|origin| !seen.contains(origin));
+                    *most = if is_apart { *most + count } else { (*most).max(count) };
+                    seen.extend(origins);
+                }
+            }
+        }
+        Some(fired)
+    }
+
+    /// Whether failures take state back, and nothing else does.
+    fn is_kept(&self) -> bool {
+        self.mechanism.restores() && !self.mechanism.drops_state()
+    }
+}
+
+impl Sinks<'_> {
+    /// Finds out what was given to those sinks that do not show what is expected.
+    pub(super) fn look_behind<'b>(
+        &mut self,
+        taken: &dyn Fn() -> Taken<'b>,
+        state: &State,
+        of_attempts: &BTreeMap<AttemptId, Outcome>,
+    ) {
+        let taken = LazyCell::new(taken);
+        for sink in &mut self.0 {
+            match sink.contract {
+                SinkContract::Idempotent if !sink.is_expected_table() => {
+                    let Shown { uid, rows, expected_table, .. } = sink;
+                    sink.given = taken.table(uid, rows, expected_table, of_attempts);
+                }
+                SinkContract::Plain | SinkContract::TwoPhase | SinkContract::WriteAhead
+                    if sink.shows_others_that_fired() =>
+                {
+                    let Shown { uid, rows, expected, .. } = sink;
+                    sink.fired = taken.fired(uid, rows, expected, &state.expected.cells);
+                }
+                SinkContract::Plain
+                | SinkContract::Idempotent
+                | SinkContract::TwoPhase
+                | SinkContract::WriteAhead
+                | SinkContract::Discard => {}
+            }
+        }
+    }
+}
+
+impl Shown<'_> {
+    fn is_expected_table(&self) -> bool {
+        let shown = self.rows.iter().filter_map(|row| Some((row.key?, row.bytes)));
+        let shown: BTreeMap<&[u8], &[u8]> = shown.collect();
+        let expected =
+            self.expected_table.iter().map(|(key, row)| (key.as_slice(), row.as_slice()));
+        shown.into_iter().eq(expected)
+    }
+
+    /// Whether it shows other rows than are expected, and none that a record triggered.
+    fn shows_others_that_fired(&self) -> bool {
+        if self.rows.iter().any(|row| row.origin.record.is_some()) {
+            return false;
+        }
+        let mut shown: Vec<&[u8]> = self.rows.iter().map(|row| row.bytes).collect();
+        let mut expected = self.expected.clone();
+        shown.sort_unstable();
+        expected.sort_unstable();
+        shown != expected
+    }
+}
+
+fn counts(rows: impl Iterator<Item = Vec<u8>>) -> BTreeMap<Vec<u8>, u64> {
+    let mut counts = BTreeMap::new();
+    rows.for_each(|row| *counts.entry(row).or_default() += 1);
+    counts
+}
+
+fn without_repeats(origins: &[Origin]) -> Vec<Origin> {
+    let mut seen = BTreeSet::new();
+    origins.iter().copied().filter(|origin| seen.insert(*origin)).collect()
+}
+
+fn records(origins: &[Origin]) -> Vec<RecordId> {
+    origins.iter().filter_map(|origin| origin.record).collect()
+}
