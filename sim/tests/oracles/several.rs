@@ -106,3 +106,11 @@ fn a_snapshot_that_is_taken_after_that_of_the_next_checkpoint_is_caught() {
     assert_caught(SLOWLY, Variant::SnapshotAfterNext, "recovery");
     assert_caught(SLOWLY, Variant::SnapshotAfterNext, "values");
 }
+
+/// With one checkpoint in flight a notice has to be late by a whole checkpoint; here the one before
+/// the last is often complete when the input has ended.
+#[test]
+fn rule_071_a_late_notice_that_commits_what_is_not_covered_is_caught() {
+    assert_caught(SLOWLY, Variant::EndIsHighest, "two-phase");
+    assert_caught(SLOWLY, Variant::EndIsHighest, "output-delivery");
+}
