@@ -104,6 +104,12 @@ impl<'a> Taken<'a> {
                     let origins = self.behind(self.lists(cells, key), row.copied(), rows);
                     Given { rows: rows(origins), once: rows(&without_repeats(origins)).pop() }
                 }
+                // Nothing is read twice: what its attempt gives has each record once.
+                (None, Some(row))
+                    if self.mechanism == Mechanism::None && gives(of_attempts, sink, row) =>
+                {
+                    continue;
+                }
                 // Each row has a key of its own: it is due or it is not.
                 (None, Some(row)) if due.is_none() && !of_attempts.is_empty() => {
                     Given { rows: vec![row.bytes.to_vec()], once: None }
@@ -210,6 +216,12 @@ impl Shown<'_> {
         expected.sort_unstable();
         shown != expected
     }
+}
+
+/// Whether a row of a table is what its attempt gives that key.
+fn gives(of_attempts: &BTreeMap<AttemptId, Outcome>, sink: &str, row: &RowFact<'_>) -> bool {
+    let table = of_attempts.get(&row.attempt).and_then(|outcome| outcome.tables.get(sink));
+    table.zip(row.key).and_then(|(table, key)| table.get(key)).is_some_and(|of| of == row.bytes)
 }
 
 fn counts(rows: impl Iterator<Item = Vec<u8>>) -> BTreeMap<Vec<u8>, u64> {
