@@ -83,8 +83,8 @@ struct Draft {
     edges: Vec<Edge>,
     uids: BTreeSet<String>,
     duplicate: Option<String>,
-    /// A stream of this job that was united with one of another builder.
-    united: Option<GraphError>,
+    /// What was wrong with a call: that only [`JobBuilder::build`] can say.
+    broken: Option<GraphError>,
     /// Streams that have been begun and not yet ended, by a number of their own.
     open: BTreeMap<usize, String>,
     begun: usize,
@@ -114,7 +114,7 @@ impl JobBuilder {
                 edges: Vec::new(),
                 uids: BTreeSet::new(),
                 duplicate: None,
-                united: None,
+                broken: None,
                 open: BTreeMap::new(),
                 begun: 0,
             })),
@@ -212,7 +212,7 @@ impl JobBuilder {
     /// If it can not work, with the reason.
     pub fn build(self, config: JobConfig) -> Result<Job, GraphError> {
         let draft = self.draft.borrow();
-        if let Some(error) = &draft.united {
+        if let Some(error) = &draft.broken {
             return Err(error.clone());
         }
         if let Some(uid) = &draft.duplicate {
@@ -332,8 +332,8 @@ impl<S: Segment> Stream<S> {
         } else {
             // A vertex of another builder means nothing here, so neither of the two can be built.
             let error = GraphError::OtherBuilder { first, second: other.name() };
-            other.draft.borrow_mut().united = Some(error.clone());
-            draft.borrow_mut().united = Some(error);
+            other.draft.borrow_mut().broken = Some(error.clone());
+            draft.borrow_mut().broken = Some(error);
         }
         Stream::begin(&draft, parallelism, None, inputs)
     }
@@ -511,7 +511,12 @@ impl<T: Record, K: KeySelector<T>> KeyedStream<T, K> {
         uid: &str,
         process: P,
     ) -> Stream<Named<Keyed<P, K>>> {
-        let segment = Named::new(uid, Keyed::new(process, self.selector));
+        let operator = Keyed::new(process, self.selector);
+        if let Some(state) = operator.kinds().name_twice() {
+            let error = GraphError::StateTwice { uid: uid.to_owned(), state };
+            self.stream.draft.borrow_mut().broken.get_or_insert(error);
+        }
+        let segment = Named::new(uid, operator);
         self.stream.head(uid, segment)
     }
 

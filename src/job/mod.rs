@@ -136,6 +136,14 @@ pub enum GraphError {
     /// Two operators with the same uid: their state could not be told apart.
     #[error("the uid '{0}' is used twice: state is found again by uid")]
     DuplicateUid(String),
+    /// Two states of an operator with the same name.
+    #[error("operator '{uid}': two of its states are called '{state}': give each its own name")]
+    StateTwice {
+        /// The operator's uid.
+        uid: String,
+        /// The name.
+        state: &'static str,
+    },
     /// A union of streams that are not of one job.
     #[error("{first} and {second} can not be united: begin both streams with one JobBuilder")]
     OtherBuilder {

@@ -1,16 +1,21 @@
 //! Operators with one value of state for each key, and event-time timers by key.
 
+mod context;
+
 use std::marker::PhantomData;
 
 use crate::element::Record;
 use crate::graph::Subtask;
 use crate::operator::{Cell, Emit, Operator, OperatorTraits, StateParts};
-use crate::state::heap::KeyedState;
+use crate::state::heap::{KeyedState, Place, Visited};
 use crate::state::key_group::{Key, KeyGroupCount, KeyGroupRange};
+use crate::state::kinds::{Kinds, Work};
 use crate::state::snapshot::OperatorState;
-use crate::state::timers::Timers;
 use crate::state::{RestoreError, codec};
 use crate::time::EventTime;
+
+pub use context::KeyedContext;
+use context::Timing;
 
 /// A process that sees the records of one key at a time, with that key's state and timers.
 pub trait KeyedProcess: Clone + Send + 'static {
@@ -41,6 +46,13 @@ pub trait KeyedProcess: Clone + Send + 'static {
     ) {
     }
 
+    /// What the state is made of, if it is made of [kinds](crate::state::kinds) and nothing else
+    /// that is worth keeping: what has expired is removed from the declared ones, and a state that
+    /// is like the default one vanishes. Asked once, when the job is built.
+    fn kinds(&self) -> Kinds<Self::State> {
+        Kinds::none()
+    }
+
     /// Whether the state is the same however often a record was processed, as long as it was once.
     fn is_idempotent(&self) -> bool {
         false
@@ -61,44 +73,6 @@ pub trait KeyedProcess: Clone + Send + 'static {
     /// clock, draws numbers, or depends on the order of a hash map.
     fn varies(&self) -> bool {
         false
-    }
-}
-
-/// One key's state and timers while a record or a timer of that key is handled.
-pub struct KeyedContext<'a, K, S> {
-    key: &'a K,
-    state: &'a mut Option<S>,
-    timers: &'a mut Timers<K>,
-    watermark: EventTime,
-}
-
-impl<K: Key, S> KeyedContext<'_, K, S> {
-    /// The key.
-    pub fn key(&self) -> &K {
-        self.key
-    }
-
-    /// The key's value; setting it to `None` removes the key.
-    #[inline]
-    pub fn state(&mut self) -> &mut Option<S> {
-        self.state
-    }
-
-    /// The watermark that the operator has reached. It is part of the state: after a restore it is
-    /// what it was at the cut, until inputs have brought a greater one (rule 31).
-    pub fn watermark(&self) -> EventTime {
-        self.watermark
-    }
-
-    /// Asks for [`KeyedProcess::on_timer`] when the watermark reaches `time`. Timers are a set: the
-    /// same time twice is one timer (rule 88).
-    pub fn register_timer(&mut self, time: EventTime) {
-        self.timers.register(time, self.key.clone());
-    }
-
-    /// Takes a timer back; one that was not registered does no harm.
-    pub fn delete_timer(&mut self, time: EventTime) {
-        self.timers.delete(time, self.key);
     }
 }
 
@@ -153,25 +127,66 @@ pub struct Keyed<P: KeyedProcess, S> {
     process: P,
     selector: S,
     state: KeyedState<P::Key, P::State>,
-    timers: Timers<P::Key>,
-    watermark: EventTime,
+    timing: Timing<P::Key>,
+    kinds: Kinds<P::State>,
+    /// Where the clean-up goes on.
+    place: Place,
 }
 
 impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Keyed<P, S> {
     /// The operator that runs `process` on the keys that `selector` finds.
     pub fn new(process: P, selector: S) -> Self {
+        let (range, max) = (KeyGroupRange::all(KeyGroupCount::MAX), KeyGroupCount::MAX);
         Self {
+            kinds: process.kinds(),
             process,
             selector,
-            state: KeyedState::new(KeyGroupRange::all(KeyGroupCount::MAX), KeyGroupCount::MAX),
-            timers: Timers::new(KeyGroupRange::all(KeyGroupCount::MAX), KeyGroupCount::MAX),
-            watermark: EventTime::MIN,
+            state: KeyedState::new(range, max),
+            timing: Timing::new(range, max),
+            place: Place::default(),
+        }
+    }
+
+    /// What the state is made of.
+    pub fn kinds(&self) -> &Kinds<P::State> {
+        &self.kinds
+    }
+
+    /// Has the process handle something of a key.
+    #[inline]
+    fn handle(
+        &mut self,
+        key: &P::Key,
+        call: impl FnOnce(&mut P, &mut KeyedContext<'_, P::Key, P::State>),
+    ) {
+        let Self { process, state, timing, kinds, .. } = self;
+        state.update(key, |key, state| {
+            call(process, &mut KeyedContext { key, state, timing });
+            kinds.settle(state);
+        });
+        if self.kinds.expire() {
+            self.clean_up();
+        }
+    }
+
+    /// Looks at some entries more than one record can add, so that the expired ones do not pile up.
+    fn clean_up(&mut self) {
+        let Self { state, timing, kinds, place, .. } = self;
+        let mut work = Work::new(ENTRIES_LOOKED_AT);
+        while work.take() {
+            work.has_changed = false;
+            state.visit(place, |state| Visited {
+                is_done: kinds.sweep(state, timing.now, &mut work),
+                has_changed: work.has_changed,
+            });
         }
     }
 
     /// Inputs bring watermarks anew, behind the records that were in flight (rule 31).
     fn restore_watermark(&mut self, state: &OperatorState) {
-        self.watermark = state.watermark.unwrap_or(self.watermark);
+        if let Some(watermark) = state.watermark {
+            self.timing.reach(watermark);
+        }
     }
 }
 
@@ -181,12 +196,8 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Operator for Keyed<P,
 
     #[inline]
     fn process(&mut self, record: P::In, out: &mut impl Emit<P::Out>) {
-        let Self { process, selector, state, timers, watermark } = self;
-        let key = selector.with_key(&record, Clone::clone);
-        state.update(&key, |key, state| {
-            let mut context = KeyedContext { key, state, timers, watermark: *watermark };
-            process.process(record, &mut context, out);
-        });
+        let key = self.selector.with_key(&record, Clone::clone);
+        self.handle(&key, |process, context| process.process(record, context, out));
     }
 
     #[inline]
@@ -202,25 +213,25 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Operator for Keyed<P,
     fn open(&mut self, subtask: &Subtask) {
         let (range, max) = (subtask.key_groups(), subtask.assigner.max());
         self.state = KeyedState::new(range, max);
-        self.timers = Timers::new(range, max);
+        self.timing = Timing::new(range, max);
     }
 
     fn on_watermark(&mut self, watermark: EventTime, out: &mut impl Emit<P::Out>) {
-        self.watermark = self.watermark.max(watermark);
-        while let Some((time, key)) = self.timers.pop_due(watermark) {
-            let Self { process, state, timers, watermark, .. } = self;
-            state.update(&key, |key, state| {
-                let mut context = KeyedContext { key, state, timers, watermark: *watermark };
-                process.on_timer(time, &mut context, out);
-            });
+        self.timing.watermark = self.timing.watermark.max(watermark);
+        while let Some((time, key)) = self.timing.timers.pop_due(watermark) {
+            // For times to live, event time goes on with the timers: how far watermarks jump
+            // depends on the run.
+            self.timing.now.event = self.timing.now.event.max(time);
+            self.handle(&key, |process, context| process.on_timer(time, context, out));
         }
+        self.timing.reach(watermark);
     }
 
     fn snapshot(&mut self) -> StateParts {
         StateParts {
             keyed: Some(self.state.snapshot()),
-            timers: Some(self.timers.snapshot()),
-            watermark: Some(self.watermark),
+            timers: Some(self.timing.timers.snapshot()),
+            watermark: Some(self.timing.watermark),
             lists: Vec::new(),
         }
     }
@@ -230,7 +241,7 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Operator for Keyed<P,
             self.state.restore(state.format, groups)?;
         }
         if let Some(groups) = &state.timers {
-            self.timers.restore(state.format, groups)?;
+            self.timing.timers.restore(state.format, groups)?;
         }
         self.restore_watermark(state);
         Ok(())
@@ -238,21 +249,21 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Operator for Keyed<P,
 
     fn track_changes(&mut self) {
         self.state.track_changes();
-        self.timers.track_changes();
+        self.timing.timers.track_changes();
     }
 
     fn changes(&mut self) -> StateParts {
         StateParts {
             keyed: Some(self.state.changes()),
-            timers: Some(self.timers.changes()),
-            watermark: Some(self.watermark),
+            timers: Some(self.timing.timers.changes()),
+            watermark: Some(self.timing.watermark),
             lists: Vec::new(),
         }
     }
 
     fn apply(&mut self, changes: &OperatorState) -> Result<(), RestoreError> {
         self.state.apply(changes.format, changes.keyed.as_deref().unwrap_or_default())?;
-        self.timers.apply(changes.format, changes.timers.as_deref().unwrap_or_default())?;
+        self.timing.timers.apply(changes.format, changes.timers.as_deref().unwrap_or_default())?;
         self.restore_watermark(changes);
         Ok(())
     }
@@ -275,12 +286,19 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Operator for Keyed<P,
         let mut cells: Vec<Cell> = self
             .state
             .iter()
-            .map(|(key, value)| (codec::encode(key), codec::encode(value)))
+            .filter_map(|(key, value)| {
+                let mut value = Some(value.clone());
+                self.kinds.purge(&mut value, self.timing.now);
+                Some((codec::encode(key), codec::encode(&value?)))
+            })
             .collect();
         cells.sort();
         cells
     }
 }
+
+/// How many entries the clean-up looks at for each record, those included that it passes by.
+const ENTRIES_LOOKED_AT: usize = 8;
 
 /// A running value for each key: starts as `init`, takes each record in by `fold`, and emits the
 /// key with the value so far for every record.
@@ -340,44 +358,4 @@ where
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Says how far event time is.
-    #[derive(Clone)]
-    struct Clock;
-
-    impl KeyedProcess for Clock {
-        type Key = u64;
-        type In = u64;
-        type State = ();
-        type Out = EventTime;
-
-        fn process(
-            &mut self,
-            _record: u64,
-            context: &mut KeyedContext<'_, u64, ()>,
-            out: &mut impl Emit<EventTime>,
-        ) {
-            out.emit(context.watermark());
-        }
-    }
-
-    #[test]
-    fn rule_031_a_record_in_flight_meets_the_watermark_of_the_cut_after_a_restore() {
-        let at = EventTime::from_millis;
-        let mut out = Vec::new();
-        let mut clock = Keyed::new(Clock, ByValue(|record: &u64| *record));
-        clock.on_watermark(at(7), &mut out);
-        let watermark = clock.snapshot().watermark;
-
-        let mut restored = Keyed::new(Clock, ByValue(|record: &u64| *record));
-        restored.restore(&OperatorState { watermark, ..OperatorState::default() }).unwrap();
-        restored.process(1, &mut out);
-        restored.on_watermark(at(3), &mut out);
-        restored.process(1, &mut out);
-        restored.on_watermark(at(9), &mut out);
-        restored.process(1, &mut out);
-        assert_eq!(out, [at(7), at(7), at(9)]);
-    }
-}
+mod tests;
