@@ -245,7 +245,8 @@ impl Interposer {
             | TaskOutput::Overtake(..)
             | TaskOutput::Hurry(..)
             | TaskOutput::Save(_)
-            | TaskOutput::WaitUntil(_) => {}
+            | TaskOutput::WaitUntil(_)
+            | TaskOutput::WakeAt(_) => {}
         }
         output
     }

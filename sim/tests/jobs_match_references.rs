@@ -116,6 +116,7 @@ impl Drive {
                 | TaskOutput::Overtake(..)
                 | TaskOutput::Hurry(..)
                 | TaskOutput::Save(_)
+                | TaskOutput::WakeAt(_)
                 | TaskOutput::WaitUntil(_) => panic!("no checkpoint was triggered"),
             }
         }

@@ -1,4 +1,4 @@
-//! Operators with one value of state for each key, and event-time timers by key.
+//! Operators with one value of state for each key, and timers by key.
 
 mod context;
 
@@ -11,8 +11,9 @@ use crate::state::heap::{KeyedState, Place, Visited};
 use crate::state::key_group::{Key, KeyGroupCount, KeyGroupRange};
 use crate::state::kinds::{Kinds, Work};
 use crate::state::snapshot::OperatorState;
+use crate::state::timers::Timers;
 use crate::state::{RestoreError, codec};
-use crate::time::EventTime;
+use crate::time::{EventTime, ProcessingTime};
 
 pub use context::KeyedContext;
 use context::Timing;
@@ -44,6 +45,23 @@ pub trait KeyedProcess: Clone + Send + 'static {
         _context: &mut KeyedContext<'_, Self::Key, Self::State>,
         _out: &mut impl Emit<Self::Out>,
     ) {
+    }
+
+    /// A timer of the context's key is due: the clock of the machine has passed `time`, or the data
+    /// has ended. One that is registered at the end of data does not fire.
+    fn on_processing_timer(
+        &mut self,
+        _time: ProcessingTime,
+        _context: &mut KeyedContext<'_, Self::Key, Self::State>,
+        _out: &mut impl Emit<Self::Out>,
+    ) {
+    }
+
+    /// Whether it asks what the clock of the machine says, or registers timers by it: then it is
+    /// told, and counts as one that [varies](KeyedProcess::varies). To keep a state with a time to
+    /// live by the clock does not need this.
+    fn uses_clock(&self) -> bool {
+        false
     }
 
     /// What the state is made of, if it is made of [kinds](crate::state::kinds) and nothing else
@@ -137,12 +155,14 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Keyed<P, S> {
     /// The operator that runs `process` on the keys that `selector` finds.
     pub fn new(process: P, selector: S) -> Self {
         let (range, max) = (KeyGroupRange::all(KeyGroupCount::MAX), KeyGroupCount::MAX);
+        let kinds = process.kinds();
+        let uses_clock = process.uses_clock() || kinds.is_by_clock();
         Self {
-            kinds: process.kinds(),
+            kinds,
             process,
             selector,
             state: KeyedState::new(range, max),
-            timing: Timing::new(range, max),
+            timing: Timing::new(range, max, uses_clock),
             place: Place::default(),
         }
     }
@@ -213,7 +233,7 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Operator for Keyed<P,
     fn open(&mut self, subtask: &Subtask) {
         let (range, max) = (subtask.key_groups(), subtask.assigner.max());
         self.state = KeyedState::new(range, max);
-        self.timing = Timing::new(range, max);
+        self.timing = Timing::new(range, max, self.timing.clock.is_some());
     }
 
     fn on_watermark(&mut self, watermark: EventTime, out: &mut impl Emit<P::Out>) {
@@ -227,10 +247,39 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Operator for Keyed<P,
         self.timing.reach(watermark);
     }
 
+    fn on_clock(&mut self, now: ProcessingTime, out: &mut impl Emit<P::Out>) {
+        let now = self.timing.now.processing.max(now);
+        self.timing.now.processing = now;
+        // A record of the same millisecond may still come (rule 88).
+        let passed = now.saturating_add(-1);
+        while let Some((time, key)) = self.timing.clock.as_mut().and_then(|of| of.pop_due(passed)) {
+            self.handle(&key, |process, context| process.on_processing_timer(time, context, out));
+        }
+    }
+
+    fn next_wake(&self) -> Option<ProcessingTime> {
+        let first = self.timing.clock.as_ref()?.first()?;
+        Some(first.saturating_add(1))
+    }
+
+    /// What waits for the clock does not have to wait any longer. One round, since a timer may
+    /// register the next one.
+    fn on_end_of_data(&mut self, out: &mut impl Emit<P::Out>) {
+        let Some(timers) = &mut self.timing.clock else { return };
+        let mut left = Vec::with_capacity(timers.len());
+        left.extend(std::iter::from_fn(|| timers.pop_due(ProcessingTime::MAX)));
+        for (time, key) in left {
+            self.handle(&key, |process, context| process.on_processing_timer(time, context, out));
+        }
+        let Some(timers) = &mut self.timing.clock else { return };
+        while timers.pop_due(ProcessingTime::MAX).is_some() {}
+    }
+
     fn snapshot(&mut self) -> StateParts {
         StateParts {
             keyed: Some(self.state.snapshot()),
             timers: Some(self.timing.timers.snapshot()),
+            processing_timers: self.timing.clock.as_mut().map(Timers::snapshot),
             watermark: Some(self.timing.watermark),
             lists: Vec::new(),
         }
@@ -243,6 +292,9 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Operator for Keyed<P,
         if let Some(groups) = &state.timers {
             self.timing.timers.restore(state.format, groups)?;
         }
+        if let (Some(timers), Some(groups)) = (&mut self.timing.clock, &state.processing_timers) {
+            timers.restore(state.format, groups)?;
+        }
         self.restore_watermark(state);
         Ok(())
     }
@@ -250,12 +302,14 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Operator for Keyed<P,
     fn track_changes(&mut self) {
         self.state.track_changes();
         self.timing.timers.track_changes();
+        self.timing.clock.iter_mut().for_each(Timers::track_changes);
     }
 
     fn changes(&mut self) -> StateParts {
         StateParts {
             keyed: Some(self.state.changes()),
             timers: Some(self.timing.timers.changes()),
+            processing_timers: self.timing.clock.as_mut().map(Timers::changes),
             watermark: Some(self.timing.watermark),
             lists: Vec::new(),
         }
@@ -264,6 +318,9 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Operator for Keyed<P,
     fn apply(&mut self, changes: &OperatorState) -> Result<(), RestoreError> {
         self.state.apply(changes.format, changes.keyed.as_deref().unwrap_or_default())?;
         self.timing.timers.apply(changes.format, changes.timers.as_deref().unwrap_or_default())?;
+        if let (Some(timers), Some(groups)) = (&mut self.timing.clock, &changes.processing_timers) {
+            timers.apply(changes.format, groups)?;
+        }
         self.restore_watermark(changes);
         Ok(())
     }
@@ -274,7 +331,8 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Operator for Keyed<P,
             idempotent: self.process.is_idempotent(),
             absorbs: self.process.absorbs_repeats(),
             answers: self.process.answers_each(),
-            varies: self.process.varies(),
+            varies: self.process.varies() || self.timing.clock.is_some(),
+            uses_clock: self.timing.clock.is_some(),
         }
     }
 

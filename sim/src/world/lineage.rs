@@ -83,6 +83,7 @@ impl Lineage {
                     | TaskOutput::Hurry(..)
                     | TaskOutput::Save(_)
                     | TaskOutput::WaitUntil(_)
+                    | TaskOutput::WakeAt(_)
                     | TaskOutput::Report(_)
                     | TaskOutput::Store(_)
                     | TaskOutput::Read(_)

@@ -132,6 +132,10 @@ impl World {
                 let event = Event::TaskTimer(task.id(), task.attempt());
                 self.queue.schedule(at.max(self.now), event);
             }
+            TaskOutput::WakeAt(at) => {
+                let at = self.when_clock_says(at).max(self.now);
+                self.queue.schedule(at, Event::Clock(task.id(), task.attempt()));
+            }
             TaskOutput::Send(outlet, element) => self.send(task, outlet, element, lineage),
             TaskOutput::Block(_) => {}
             TaskOutput::Unblock(_) => self.wake(task.id(), task.attempt(), self.now),

@@ -6,21 +6,27 @@ use crate::state::kinds::{
     ReducingDescriptor, ReducingView, Times, ValueDescriptor, ValueView,
 };
 use crate::state::timers::Timers;
-use crate::time::EventTime;
+use crate::time::{EventTime, ProcessingTime};
 
 /// The timers of an operator, and what time it is for it.
 #[derive(Clone)]
 pub(super) struct Timing<K> {
     pub(super) timers: Timers<K>,
+    /// By the clock of the machine, if the process uses it.
+    pub(super) clock: Option<Timers<K, ProcessingTime>>,
     pub(super) watermark: EventTime,
     /// What times to live go by.
     pub(super) now: Times,
 }
 
 impl<K: Key> Timing<K> {
-    pub(super) fn new(range: KeyGroupRange, max: KeyGroupCount) -> Self {
-        let timers = Timers::new(range, max);
-        Self { timers, watermark: EventTime::MIN, now: Times::MIN }
+    pub(super) fn new(range: KeyGroupRange, max: KeyGroupCount, uses_clock: bool) -> Self {
+        Self {
+            timers: Timers::new(range, max),
+            clock: uses_clock.then(|| Timers::new(range, max)),
+            watermark: EventTime::MIN,
+            now: Times::MIN,
+        }
     }
 
     /// Event time has come to the watermark.
@@ -64,6 +70,40 @@ impl<K: Key, S> KeyedContext<'_, K, S> {
     /// Takes a timer back; one that was not registered does no harm.
     pub fn delete_timer(&mut self, time: EventTime) {
         self.timing.timers.delete(time, self.key);
+    }
+
+    /// What the clock of the machine said before this record or timer was handled: all of a batch
+    /// have the same time.
+    ///
+    /// # Panics
+    /// If the process does not [use the clock](super::KeyedProcess::uses_clock).
+    pub fn processing_time(&mut self) -> ProcessingTime {
+        self.clock();
+        self.timing.now.processing
+    }
+
+    /// Asks for [`KeyedProcess::on_processing_timer`](super::KeyedProcess::on_processing_timer)
+    /// when the clock has passed `time`. Timers are a set, and part of the state: one that was due
+    /// while the job was down fires when it is up again (rule 88).
+    ///
+    /// # Panics
+    /// As [`KeyedContext::processing_time`].
+    pub fn register_processing_timer(&mut self, time: ProcessingTime) {
+        let key = self.key.clone();
+        self.clock().register(time, key);
+    }
+
+    /// Takes a timer back; one that was not registered does no harm.
+    ///
+    /// # Panics
+    /// As [`KeyedContext::processing_time`].
+    pub fn delete_processing_timer(&mut self, time: ProcessingTime) {
+        let key = self.key;
+        self.clock().delete(time, key);
+    }
+
+    fn clock(&mut self) -> &mut Timers<K, ProcessingTime> {
+        self.timing.clock.as_mut().expect("KeyedProcess::uses_clock says that it uses the clock")
     }
 }
 

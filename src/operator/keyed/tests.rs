@@ -122,10 +122,17 @@ fn visit(operator: &mut VisitsOperator, visitor: u64, page: u64) -> (u64, u64) {
 
 /// The operator's state as it is stored.
 fn stored(operator: &mut impl Operator, format: Format) -> OperatorState {
-    let StateParts { keyed, timers, watermark, lists: _ } = operator.snapshot();
+    let StateParts { keyed, timers, processing_timers, watermark, lists } = operator.snapshot();
     let groups = |share: Option<Arc<dyn Share>>| share.map(|share| share.encode_groups(format));
-    let (keyed, timers, uid) = (groups(keyed), groups(timers), "visits".to_owned());
-    OperatorState { uid, format, keyed, timers, watermark, lists: Vec::new() }
+    OperatorState {
+        uid: "visits".to_owned(),
+        format,
+        keyed: groups(keyed),
+        timers: groups(timers),
+        processing_timers: groups(processing_timers),
+        watermark,
+        lists: lists.iter().map(|list| list.to_state(format)).collect(),
+    }
 }
 
 #[test]
@@ -350,4 +357,144 @@ fn two_states_of_one_name_are_refused_when_the_job_is_built() {
     let error = builder.build(JobConfig::default()).map(|_| ()).unwrap_err();
     let sentence = "operator 'count': two of its states are called 'pages': give each its own name";
     assert_eq!(error.to_string(), sentence);
+}
+
+/// Says a number again when the clock has passed it, and registers a timer ten later then.
+#[derive(Clone)]
+struct Echo;
+
+impl KeyedProcess for Echo {
+    type Key = u64;
+    type In = u64;
+    type State = u64;
+    type Out = (u64, i64);
+
+    fn process(
+        &mut self,
+        number: u64,
+        context: &mut KeyedContext<'_, u64, u64>,
+        _out: &mut impl Emit<(u64, i64)>,
+    ) {
+        context.register_processing_timer(ProcessingTime::from_millis(number as i64));
+    }
+
+    fn on_processing_timer(
+        &mut self,
+        time: ProcessingTime,
+        context: &mut KeyedContext<'_, u64, u64>,
+        out: &mut impl Emit<(u64, i64)>,
+    ) {
+        out.emit((*context.key(), time.as_millis()));
+        context.register_processing_timer(time.saturating_add(10));
+    }
+
+    fn uses_clock(&self) -> bool {
+        true
+    }
+}
+
+type EchoOperator = Keyed<Echo, ByValue<fn(&u64) -> u64>>;
+
+fn echo() -> EchoOperator {
+    Keyed::new(Echo, ByValue(|number| *number))
+}
+
+/// What fires when the clock says this.
+fn fired(operator: &mut EchoOperator, now: i64) -> Vec<(u64, i64)> {
+    let mut out = Vec::new();
+    operator.on_clock(ProcessingTime::from_millis(now), &mut out);
+    out
+}
+
+#[test]
+fn rule_088_a_timer_of_the_clock_fires_a_millisecond_later_and_once() {
+    let mut operator = echo();
+    [5, 7, 5].into_iter().for_each(|number| operator.process(number, &mut Vec::new()));
+    assert_eq!(operator.next_wake(), Some(ProcessingTime::from_millis(6)));
+    assert_eq!(fired(&mut operator, 5), []);
+    assert_eq!(fired(&mut operator, 6), [(5, 5)]);
+    assert_eq!(fired(&mut operator, 6), []);
+    assert_eq!(operator.next_wake(), Some(ProcessingTime::from_millis(8)));
+    assert_eq!(fired(&mut operator, 16), [(7, 7), (5, 15)]);
+}
+
+#[test]
+fn rule_088_a_restored_timer_of_the_clock_fires_late_in_its_order_and_once() {
+    for format in [Format::Binary, Format::Portable] {
+        let mut before = echo();
+        [9, 5].into_iter().for_each(|number| before.process(number, &mut Vec::new()));
+        let state = stored(&mut before, format);
+        let mut restored = echo();
+        restored.restore(&state).unwrap();
+        assert_eq!(restored.next_wake(), Some(ProcessingTime::from_millis(6)));
+        assert_eq!(fired(&mut restored, 12), [(5, 5), (9, 9)]);
+        assert_eq!(fired(&mut restored, 15), []);
+    }
+}
+
+#[test]
+fn changes_of_timers_of_the_clock_on_top_of_earlier_ones_give_the_later_ones() {
+    let (mut operator, mut other) = (echo(), echo());
+    [9, 5].into_iter().for_each(|number| operator.process(number, &mut Vec::new()));
+    other.restore(&stored(&mut operator, Format::Binary)).unwrap();
+    operator.track_changes();
+    fired(&mut operator, 6);
+    let share = operator.changes().processing_timers.unwrap();
+    let processing_timers = Some(share.encode_groups(Format::Binary));
+    other.apply(&OperatorState { processing_timers, ..OperatorState::default() }).unwrap();
+    assert_eq!(fired(&mut other, 20), [(9, 9), (5, 15), (9, 19)]);
+}
+
+#[test]
+fn at_the_end_of_data_each_timer_of_the_clock_fires_and_those_that_they_register_do_not() {
+    let (mut operator, mut out) = (echo(), Vec::new());
+    [9, 5].into_iter().for_each(|number| operator.process(number, &mut Vec::new()));
+    operator.on_end_of_data(&mut out);
+    assert_eq!((out, operator.next_wake()), (vec![(5, 5), (9, 9)], None));
+}
+
+#[test]
+fn the_clock_does_not_go_back_within_an_attempt() {
+    let mut operator = echo();
+    operator.process(15, &mut Vec::new());
+    assert_eq!(fired(&mut operator, 20), [(15, 15)]);
+    operator.process(8, &mut Vec::new());
+    assert_eq!(fired(&mut operator, 5), [(8, 8), (8, 18)], "it has been 20 before");
+    assert_eq!(operator.timing.now.processing, ProcessingTime::from_millis(20));
+}
+
+#[test]
+#[should_panic(expected = "KeyedProcess::uses_clock")]
+fn a_process_that_does_not_say_that_it_uses_the_clock_has_none() {
+    #[derive(Clone)]
+    struct Sly;
+
+    impl KeyedProcess for Sly {
+        type Key = u64;
+        type In = u64;
+        type State = u64;
+        type Out = u64;
+
+        fn process(
+            &mut self,
+            _number: u64,
+            context: &mut KeyedContext<'_, u64, u64>,
+            _out: &mut impl Emit<u64>,
+        ) {
+            context.processing_time();
+        }
+    }
+
+    Keyed::new(Sly, ByValue(|number: &u64| *number)).process(1, &mut Vec::new());
+}
+
+#[test]
+fn an_operator_that_uses_the_clock_varies() {
+    let traits = |operator: OperatorTraits| (operator.uses_clock, operator.varies);
+    assert_eq!(traits(echo().traits()), (true, true));
+    assert_eq!(traits(visits().traits()), (false, false));
+    let mut by_clock = Visits::by_event_time();
+    by_clock.pages = by_clock.pages.ttl(Ttl::processing_time(Duration::from_millis(10)));
+    let by_clock = Keyed::new(by_clock, ByValue(|(visitor, _): &(u64, u64)| *visitor));
+    assert_eq!(traits(by_clock.traits()), (true, true));
 }
