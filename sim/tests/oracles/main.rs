@@ -205,7 +205,9 @@ fn transactional_updates_are_exactly_once_whatever_the_sink() {
     for sink in sinks {
         assert_held(Case { sink, ..TRANSACTIONAL });
     }
-    assert_held(Case { mechanism: Mechanism::Transactional, ..ALARMS });
+    for sink in [SinkContract::TwoPhase, SinkContract::WriteAhead] {
+        assert_held(Case { mechanism: Mechanism::Transactional, sink, ..ALARMS });
+    }
 }
 
 #[test]
