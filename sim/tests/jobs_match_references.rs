@@ -167,6 +167,16 @@ fn final_counts_come_once_a_word() {
 }
 
 #[test]
+fn visits_are_forgotten_in_time_at_the_ends_of_its_parameters() {
+    let job = jobs::find("visits").unwrap();
+    for forget in ["0ms", "1ms", "3s"] {
+        for disorder in ["0s", "1ms", "5s", "end"] {
+            check(job, &[("forget", forget), ("disorder", disorder)]);
+        }
+    }
+}
+
+#[test]
 fn smoke_alarm_is_right_at_the_ends_of_its_parameters() {
     let job = jobs::find("smoke-alarm").unwrap();
     for within in ["0ms", "1ms", "3s"] {

@@ -5,6 +5,7 @@
 pub(crate) mod random_graph;
 pub(crate) mod running;
 pub(crate) mod smoke_alarm;
+pub(crate) mod visits;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -6,13 +6,7 @@ use std::time::Duration;
 use crate::dice::Dice;
 use crate::jobs::seconds::Seconds;
 use crate::jobs::smoke_alarm::{Pattern, Reading};
-use crate::workload::signed;
-
-/// By how much readings may be out of order: not at all, a little, or by more than heat waits.
-pub(crate) fn disorder(dice: &mut Dice, pattern: Pattern) -> Duration {
-    let within = pattern.within_ms.unsigned_abs();
-    Duration::from_millis(*dice.pick(&[0, 1, within / 2, within.saturating_mul(2)]))
-}
+use crate::workload::{SPAN_MS_MAX, signed};
 
 /// `records` readings; one is older than another before it by at most `disorder`.
 pub(crate) fn readings(
@@ -66,5 +60,3 @@ fn scene(dice: &mut Dice, within: i64) -> Vec<(i64, bool, bool)> {
 }
 
 const SCENE_READINGS_MAX: usize = 3;
-/// Generated times stay far from the ends of their range.
-const SPAN_MS_MAX: u64 = 1_000_000_000;

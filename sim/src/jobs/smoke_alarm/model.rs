@@ -6,6 +6,7 @@ use std::fmt;
 use cofferdam::state::codec;
 use serde::{Deserialize, Serialize};
 
+use crate::jobs::disorder::Happened;
 use crate::jobs::row::{JsonObject, Row, json_field};
 use crate::jobs::seconds::Seconds;
 
@@ -37,6 +38,20 @@ impl fmt::Display for Reading {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { sensor, at, temperature, smoke, .. } = self;
         write!(f, "{sensor},{at},{temperature},{}", u8::from(*smoke))
+    }
+}
+
+impl Happened for Reading {
+    fn at(&self) -> Seconds {
+        self.at
+    }
+
+    fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    fn what(&self) -> String {
+        format!("the reading of {}", self.sensor)
     }
 }
 
