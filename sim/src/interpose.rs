@@ -3,6 +3,7 @@
 
 mod several;
 mod splits;
+mod state;
 mod variant;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,6 +59,8 @@ pub struct Interposer {
     triggers: BTreeMap<(TaskId, AttemptId), Vec<ToTask>>,
     /// How often each task has saved its state.
     saves: BTreeMap<(TaskId, AttemptId), u64>,
+    /// The operators' state at each task's last snapshot.
+    states: state::States,
     /// What has become of splits.
     splits: splits::Splits,
     /// What has become of checkpoints.
@@ -182,6 +185,7 @@ impl Interposer {
             }
             StoreValue::State(mut snapshot) => {
                 variant.change(&mut snapshot);
+                self.spoil_state(task, &mut snapshot);
                 self.displace(variant, task, &mut snapshot);
                 if variant == Variant::SnapshotAfterNext {
                     return self.after_next(task, key, snapshot);
@@ -291,6 +295,7 @@ impl Interposer {
 
     /// The state that a task is to begin with.
     pub fn restored(&mut self, task: TaskId, attempt: AttemptId, state: &mut TaskState) {
+        self.spoil_restored(state);
         let Some(source) = &mut state.source else { return };
         if self.is(Variant::IdsResetAtOpen) {
             source.emitted.clear();

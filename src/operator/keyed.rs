@@ -180,17 +180,25 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Keyed<P, S> {
         call: impl FnOnce(&mut P, &mut KeyedContext<'_, P::Key, P::State>),
     ) {
         let Self { process, state, timing, kinds, .. } = self;
+        let has_kinds = kinds.are_declared();
         state.update(key, |key, state| {
             call(process, &mut KeyedContext { key, state, timing });
-            kinds.settle(state);
+            if has_kinds {
+                kinds.settle(state);
+            }
         });
-        if self.kinds.expire() {
+        if has_kinds {
             self.clean_up();
         }
     }
 
     /// Looks at some entries more than one record can add, so that the expired ones do not pile up.
+    /// Not part of the loop over the records, which most operators need without it.
+    #[inline(never)]
     fn clean_up(&mut self) {
+        if !self.kinds.expire() {
+            return;
+        }
         let Self { state, timing, kinds, place, .. } = self;
         let mut work = Work::new(ENTRIES_LOOKED_AT);
         while work.take() {

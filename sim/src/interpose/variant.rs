@@ -202,6 +202,20 @@ variants! {
     OlderTransactionsDropped = "older-transactions-dropped",
     /// A task's snapshot is taken when that of the next checkpoint is: it holds the state of that.
     SnapshotAfterNext = "snapshot-after-next",
+    /// Snapshots do not hold the timers of the clock.
+    ClockTimersLeftOut = "clock-timers-left-out",
+    /// A restored task does not hear of the timers of the clock that its snapshot holds.
+    ClockTimersNotArmed = "clock-timers-not-armed",
+    /// A restored task gets the timers of the first key group and no others.
+    TimersCutShort = "timers-cut-short",
+    /// What is written to keyed state while records in flight are recorded is in the snapshot.
+    LaterStateInSnapshot = "later-state-in-snapshot",
+    /// A snapshot says how far event time was when it was stored, not when it was taken.
+    LaterWatermarkInSnapshot = "later-watermark-in-snapshot",
+    /// A task whose state is as it was at its last snapshot has none in this one.
+    UnchangedStateLeftOut = "unchanged-state-left-out",
+    /// The changes behind a task's last whole write are applied in reverse.
+    ChangesReversed = "changes-reversed",
 }
 
 impl Variant {
@@ -213,6 +227,10 @@ impl Variant {
         match self {
             Self::TimersLeftOut => {
                 snapshot.operators.iter_mut().for_each(|operator| operator.timers = None);
+            }
+            Self::ClockTimersLeftOut => {
+                let operators = snapshot.operators.iter_mut();
+                operators.for_each(|operator| operator.processing_timers = None);
             }
             Self::WatermarksLeftOut => {
                 snapshot.operators.iter_mut().for_each(|operator| operator.watermark = None);

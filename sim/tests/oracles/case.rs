@@ -57,6 +57,8 @@ pub(crate) const IN_HASTE: Case = Case { make: counting_in_haste, ..COUNTING };
 
 pub(crate) const ALARMS: Case = Case { make: alarms, reference: alarmed, fires: true, ..COUNTING };
 
+pub(crate) const ECHOES: Case = Case { make: echoes, ..ALARMS };
+
 impl Case {
     pub(crate) fn run(self, seed: u64, variant: Option<Variant>) -> World {
         let options = Options::draw(seed, RECORDS as usize, FaultProfile::Default);

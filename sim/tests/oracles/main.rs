@@ -7,6 +7,7 @@ mod case;
 mod jobs;
 mod several;
 mod splits;
+mod state;
 
 use cofferdam::coordinator::JobError;
 use cofferdam::guarantee::{Level, Mechanism, SinkContract};

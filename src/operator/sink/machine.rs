@@ -213,8 +213,8 @@ impl SinkMachine {
         }
     }
 
-    /// The rows that a write-ahead sink has taken last and keeps, and their id: those since the last
-    /// barrier, or if there are none, those before it.
+    /// The rows that a write-ahead sink has taken last and keeps, and their id: those since the
+    /// last barrier, or if there are none, those before it.
     pub fn last_rows(&self) -> Option<(TransactionId, &[Batch])> {
         match self {
             Self::Direct | Self::TwoPhase(_) | Self::Writer(_) | Self::Committer(_) => None,

@@ -88,14 +88,19 @@ impl<S> Kinds<S> {
         self.is_by_clock
     }
 
-    /// Whether some state expires.
+    /// Whether the state is made of kinds.
     #[inline]
+    pub(crate) const fn are_declared(&self) -> bool {
+        self.is_blank.is_some()
+    }
+
+    /// Whether some state expires.
     pub(crate) const fn expire(&self) -> bool {
         !self.sweepers.is_empty()
     }
 
     /// Leaves no state where it is as good as none.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn settle(&self, state: &mut Option<S>) {
         if let Some(is_blank) = self.is_blank
             && state.as_ref().is_some_and(is_blank)
