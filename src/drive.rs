@@ -14,7 +14,7 @@ use crate::operator::source::ReadRequest;
 use crate::state::store::SavedState;
 use crate::storage::{CheckpointMetadata, StoreRequest};
 use crate::task::{Task, TaskOutput};
-use crate::time::Instant;
+use crate::time::{Instant, ProcessingTime};
 
 /// Carries out what one task asks for: a method for each [`TaskOutput`].
 pub trait TaskDriver {
@@ -35,6 +35,8 @@ pub trait TaskDriver {
     ) -> Option<(Barrier, Vec<Batch>)>;
     /// See [`TaskOutput::WaitUntil`].
     fn wait_until(&mut self, at: Instant);
+    /// See [`TaskOutput::WakeAt`].
+    fn wake_at(&mut self, at: ProcessingTime);
     /// See [`TaskOutput::Block`].
     fn block(&mut self, channel: ChannelIndex);
     /// See [`TaskOutput::Unblock`].
@@ -79,6 +81,7 @@ pub fn drain(task: &mut Task, driver: &mut impl TaskDriver) {
                 }
             }
             TaskOutput::WaitUntil(at) => driver.wait_until(at),
+            TaskOutput::WakeAt(at) => driver.wake_at(at),
             TaskOutput::Block(channel) => driver.block(channel),
             TaskOutput::Unblock(channel) => driver.unblock(channel),
             TaskOutput::Report(message) => driver.report(message),

@@ -266,6 +266,7 @@ mod tests {
             uid: "op".into(),
             keyed: None,
             timers: None,
+            processing_timers: None,
             watermark: Some(EventTime::from_millis(number as i64)),
             lists: Vec::new(),
         };

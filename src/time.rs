@@ -102,6 +102,37 @@ impl fmt::Display for EventTime {
         }
     }
 }
+
+/// Processing time: what the clock of the machine says, in milliseconds since the start of 1970. It
+/// is told to the core like all else, and never goes back within an attempt.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct ProcessingTime(i64);
+
+impl ProcessingTime {
+    /// Before every time that a clock says: none has been told yet.
+    pub const MIN: Self = Self(i64::MIN);
+    /// After every time that a clock says.
+    pub const MAX: Self = Self(i64::MAX);
+
+    /// The time at this many milliseconds.
+    pub const fn from_millis(millis: i64) -> Self {
+        Self(millis)
+    }
+
+    /// Milliseconds.
+    pub const fn as_millis(self) -> i64 {
+        self.0
+    }
+
+    /// The time `millis` later (earlier, if negative), kept within the range.
+    pub const fn saturating_add(self, millis: i64) -> Self {
+        Self(self.0.saturating_add(millis))
+    }
+}
+
 /// How far event time has come, over several inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {

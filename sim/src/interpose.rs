@@ -4,6 +4,7 @@
 mod layouts;
 mod several;
 mod splits;
+mod state;
 mod variant;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,13 +18,10 @@ use cofferdam::message::{FromTask, ToPeer, ToTask};
 use cofferdam::operator::queue::Acknowledgement;
 use cofferdam::operator::sink::{CommitError, Committed, SinkReply, SinkRequest};
 use cofferdam::operator::source::ReadRequest;
-use cofferdam::state::codec::Format;
-use cofferdam::state::snapshot::{
-    OperatorState, PendingTransaction, SourceState, TaskSnapshot, TaskState,
-};
+use cofferdam::state::snapshot::{PendingTransaction, SourceState, TaskSnapshot, TaskState};
 use cofferdam::state::store::SavedState;
 use cofferdam::storage::{
-    ProgressLog, StateHandle, StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue,
+    StateHandle, StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue,
 };
 use cofferdam::task::{Phase, Task, TaskOutput};
 use smallvec::{SmallVec, smallvec};
@@ -50,8 +48,6 @@ pub struct Interposer {
     restored: BTreeMap<(TaskId, AttemptId), BTreeSet<(SplitId, MessageId)>>,
     /// Each source's positions at its last checkpoint, for the variant that stores those.
     positions: BTreeMap<TaskId, SourceState>,
-    /// Likewise the state of each task's operators.
-    states: BTreeMap<TaskId, Vec<OperatorState>>,
     /// Which records each task had taken in at its last write.
     numbers: BTreeMap<TaskId, Vec<u64>>,
     /// Likewise each sink's transactions.
@@ -66,6 +62,8 @@ pub struct Interposer {
     triggers: BTreeMap<(TaskId, AttemptId), Vec<ToTask>>,
     /// How often each task has saved its state.
     saves: BTreeMap<(TaskId, AttemptId), u64>,
+    /// The operators' state at each task's last snapshot.
+    states: state::States,
     /// What has become of splits.
     splits: splits::Splits,
     /// What has become of checkpoints.
@@ -190,10 +188,8 @@ impl Interposer {
             }
             StoreValue::State(mut snapshot) => {
                 variant.change(&mut snapshot);
+                self.spoil_state(task, &mut snapshot);
                 self.displace(variant, task, &mut snapshot);
-                if variant == Variant::UnchangedLeftOut {
-                    self.leave_out(&mut snapshot);
-                }
                 if variant == Variant::SnapshotAfterNext {
                     return self.after_next(task, key, snapshot);
                 }
@@ -256,7 +252,8 @@ impl Interposer {
             | TaskOutput::Overtake(..)
             | TaskOutput::Hurry(..)
             | TaskOutput::Save(_)
-            | TaskOutput::WaitUntil(_) => {}
+            | TaskOutput::WaitUntil(_)
+            | TaskOutput::WakeAt(_) => {}
         }
         output
     }
@@ -304,32 +301,13 @@ impl Interposer {
         if self.is(Variant::StateNotFound) {
             state.operators.clear();
         }
+        self.spoil_restored(state);
         let Some(source) = &mut state.source else { return };
         if self.is(Variant::IdsResetAtOpen) {
             source.emitted.clear();
         }
         if self.is(Variant::RestoredNotAcknowledged) {
             self.restored.insert((task, attempt), source.emitted.iter().copied().collect());
-        }
-    }
-
-    /// The log that a task goes on from.
-    pub fn resumed(&self, log: &mut ProgressLog) {
-        if self.is(Variant::ChangesReversed) {
-            let changed = log.changes.iter().map(|change| change.operators.clone());
-            let changed: Vec<_> = changed.rev().collect();
-            let changes = log.changes.iter_mut().zip(changed);
-            changes.for_each(|(change, operators)| change.operators = operators);
-        }
-    }
-
-    /// Leaves the state of operators out that is that of the snapshot before.
-    fn leave_out(&mut self, snapshot: &mut TaskSnapshot) {
-        let states = snapshot.operators.iter().map(|operator| operator.to_state(Format::Binary));
-        let now: Vec<_> = states.collect();
-        let before = self.states.insert(snapshot.task, now.clone());
-        if before.is_some_and(|before| before == now) {
-            snapshot.operators.clear();
         }
     }
 

@@ -116,6 +116,7 @@ impl Drive {
                 | TaskOutput::Overtake(..)
                 | TaskOutput::Hurry(..)
                 | TaskOutput::Save(_)
+                | TaskOutput::WakeAt(_)
                 | TaskOutput::WaitUntil(_) => panic!("no checkpoint was triggered"),
             }
         }
@@ -163,6 +164,16 @@ fn every_job_comes_to_what_its_reference_says() {
 #[test]
 fn final_counts_come_once_a_word() {
     check(jobs::find("wordcount").unwrap(), &[("emit", "final")]);
+}
+
+#[test]
+fn visits_are_forgotten_in_time_at_the_ends_of_its_parameters() {
+    let job = jobs::find("visits").unwrap();
+    for forget in ["0ms", "1ms", "3s"] {
+        for disorder in ["0s", "1ms", "5s", "end"] {
+            check(job, &[("forget", forget), ("disorder", disorder)]);
+        }
+    }
 }
 
 #[test]

@@ -216,3 +216,31 @@ fn left_rows_meet_their_right_ones() {
         &[],
     );
 }
+
+#[test]
+fn visits_are_counted_until_their_page_is_forgotten() {
+    let input = "visitor,time_s,page\n\
+                 v,0,a\n\
+                 v,599.999,b\n\
+                 v,600,a\n\
+                 w,5,a\n\
+                 v,1199.999,a\n";
+    let row = |key, at, page, visits, total| {
+        format!(r#"{{"key":"{key}","at":{at},"page":"{page}","visits":{visits},"total":{total}}}"#)
+    };
+    let rows = [
+        row("v", "0", "a", 1, 1),
+        row("v", "1199.999", "a", 2, 4),
+        row("v", "599.999", "b", 1, 2),
+        row("v", "600", "a", 1, 3),
+        row("w", "5", "a", 1, 1),
+    ];
+    let rows = rows.each_ref().map(String::as_str);
+    let visits = Run { job: "visits", input, ..WORDS };
+    visits.check(&rows, &[]);
+    Run { given: &[("disorder", "10m")], ..visits }.check(&rows, &[]);
+    let refused = Run { given: &[("disorder", "1s")], ..visits }.lines(2).unwrap_err().to_string();
+    let sentence = "line 5: the visit of w at 5 s comes 595000 ms after a later one, --disorder \
+                    allows 1000 ms";
+    assert!(refused.contains(sentence), "{refused}");
+}

@@ -92,7 +92,7 @@ struct Draft {
     edges: Vec<Edge>,
     uids: BTreeSet<String>,
     duplicate: Option<String>,
-    /// What can not be built was asked for: the first such error.
+    /// What was wrong with a call: that only [`JobBuilder::build`] can say. The first of it.
     refused: Option<GraphError>,
     /// Streams that have been begun and not yet ended, by a number of their own.
     open: BTreeMap<usize, String>,
@@ -547,7 +547,12 @@ impl<T: Record, K: KeySelector<T>> KeyedStream<T, K> {
         uid: &str,
         process: P,
     ) -> Stream<Named<Keyed<P, K>>> {
-        let segment = Named::new(uid, Keyed::new(process, self.selector));
+        let operator = Keyed::new(process, self.selector);
+        if let Some(state) = operator.kinds().name_twice() {
+            let error = GraphError::StateTwice { uid: uid.to_owned(), state };
+            self.stream.draft.borrow_mut().refused.get_or_insert(error);
+        }
+        let segment = Named::new(uid, operator);
         self.stream.head(uid, segment)
     }
 

@@ -448,7 +448,8 @@ fn holds_any(state: &OperatorState) -> bool {
     let is_some =
         |groups: &Option<Vec<_>>| groups.as_ref().is_some_and(|groups| !groups.is_empty());
     let has_elements = state.lists.iter().any(|list| !list.elements.is_empty());
-    is_some(&state.keyed) || is_some(&state.timers) || has_elements
+    let groups = [&state.keyed, &state.timers, &state.processing_timers];
+    groups.into_iter().any(is_some) || has_elements
 }
 
 /// The state of an operator, for each of the subtasks that `assigner` knows.
@@ -479,6 +480,7 @@ fn deal_operator(
             format: first.format,
             keyed: groups(|state| &state.keyed),
             timers: groups(|state| &state.timers),
+            processing_timers: groups(|state| &state.processing_timers),
             watermark: own.map_or(lowest, |own| own.watermark),
             lists: lists.next().unwrap_or_default(),
         }

@@ -138,6 +138,14 @@ pub enum GraphError {
     /// Two operators with the same uid: their state could not be told apart.
     #[error("the uid '{0}' is used twice: state is found again by uid")]
     DuplicateUid(String),
+    /// Two states of an operator with the same name.
+    #[error("operator '{uid}': two of its states are called '{state}': give each its own name")]
+    StateTwice {
+        /// The operator's uid.
+        uid: String,
+        /// The name.
+        state: &'static str,
+    },
     /// Windows, sessions or a pattern that can not be.
     #[error("'{uid}': {reason}")]
     Timing {

@@ -8,7 +8,7 @@ use crate::graph::Subtask;
 use crate::operator::{Cell, Emit, Operator, OperatorTraits};
 use crate::state::RestoreError;
 use crate::state::snapshot::{Extent, OperatorSnapshot, OperatorState};
-use crate::time::EventTime;
+use crate::time::{EventTime, ProcessingTime};
 
 /// One or more operators fused; what [`crate::operator::stage::Stage`] erases.
 pub trait Segment: Clone + Send + 'static {
@@ -42,6 +42,10 @@ pub trait Segment: Clone + Send + 'static {
     fn open(&mut self, subtask: &Subtask);
     /// As [`Operator::on_watermark`], in chain order.
     fn on_watermark(&mut self, watermark: EventTime, out: &mut impl Emit<Self::Out>);
+    /// As [`Operator::on_clock`], in chain order.
+    fn on_clock(&mut self, now: ProcessingTime, out: &mut impl Emit<Self::Out>);
+    /// As [`Operator::next_wake`], the earliest of all.
+    fn next_wake(&self) -> Option<ProcessingTime>;
     /// As [`Operator::on_end_of_data`], in chain order.
     fn on_end_of_data(&mut self, out: &mut impl Emit<Self::Out>);
     /// As [`Operator::track_changes`], for each operator.
@@ -93,6 +97,12 @@ impl<T: Record> Segment for Pass<T> {
     fn open(&mut self, _subtask: &Subtask) {}
 
     fn on_watermark(&mut self, _watermark: EventTime, _out: &mut impl Emit<T>) {}
+
+    fn on_clock(&mut self, _now: ProcessingTime, _out: &mut impl Emit<T>) {}
+
+    fn next_wake(&self) -> Option<ProcessingTime> {
+        None
+    }
 
     fn on_end_of_data(&mut self, _out: &mut impl Emit<T>) {}
 
@@ -153,6 +163,14 @@ impl<O: Operator> Segment for Named<O> {
         self.operator.on_watermark(watermark, out);
     }
 
+    fn on_clock(&mut self, now: ProcessingTime, out: &mut impl Emit<O::Out>) {
+        self.operator.on_clock(now, out);
+    }
+
+    fn next_wake(&self) -> Option<ProcessingTime> {
+        self.operator.next_wake()
+    }
+
     fn on_end_of_data(&mut self, out: &mut impl Emit<O::Out>) {
         self.operator.on_end_of_data(out);
     }
@@ -171,6 +189,7 @@ impl<O: Operator> Segment for Named<O> {
                 uid: self.uid.clone(),
                 keyed: parts.keyed,
                 timers: parts.timers,
+                processing_timers: parts.processing_timers,
                 watermark: parts.watermark,
                 lists: parts.lists,
             });
@@ -178,11 +197,15 @@ impl<O: Operator> Segment for Named<O> {
     }
 
     fn restore(&mut self, extent: Extent, states: &[OperatorState]) -> Result<(), RestoreError> {
-        match (states.iter().find(|state| *state.uid == *self.uid), extent) {
+        let restored = match (states.iter().find(|state| *state.uid == *self.uid), extent) {
             (Some(state), Extent::Whole) => self.operator.restore(state),
             (Some(changes), Extent::Changes) => self.operator.apply(changes),
             (None, _) => Ok(()),
-        }
+        };
+        restored.map_err(|error| {
+            let (uid, error) = (self.uid.to_string(), Box::new(error));
+            RestoreError::Operator { uid, error }
+        })
     }
 
     fn describe(&self, into: &mut Vec<(Arc<str>, OperatorTraits)>) {
@@ -249,6 +272,15 @@ impl<A: Segment, B: Segment<In = A::Out>> Segment for Chain<A, B> {
     fn on_watermark(&mut self, watermark: EventTime, out: &mut impl Emit<B::Out>) {
         self.first.on_watermark(watermark, &mut IntoNext { next: &mut self.second, out });
         self.second.on_watermark(watermark, out);
+    }
+
+    fn on_clock(&mut self, now: ProcessingTime, out: &mut impl Emit<B::Out>) {
+        self.first.on_clock(now, &mut IntoNext { next: &mut self.second, out });
+        self.second.on_clock(now, out);
+    }
+
+    fn next_wake(&self) -> Option<ProcessingTime> {
+        self.first.next_wake().into_iter().chain(self.second.next_wake()).min()
     }
 
     fn on_end_of_data(&mut self, out: &mut impl Emit<B::Out>) {

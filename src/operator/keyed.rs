@@ -1,16 +1,22 @@
-//! Operators with one value of state for each key, and event-time timers by key.
+//! Operators with one value of state for each key, and timers by key.
+
+mod context;
 
 use std::marker::PhantomData;
 
 use crate::element::Record;
 use crate::graph::Subtask;
 use crate::operator::{Cell, Emit, Operator, OperatorTraits, StateParts};
-use crate::state::heap::KeyedState;
+use crate::state::heap::{KeyedState, Place, Visited};
 use crate::state::key_group::{Key, KeyGroupCount, KeyGroupRange};
+use crate::state::kinds::{Kinds, Work};
 use crate::state::snapshot::OperatorState;
 use crate::state::timers::Timers;
 use crate::state::{RestoreError, codec};
-use crate::time::EventTime;
+use crate::time::{EventTime, ProcessingTime};
+
+pub use context::KeyedContext;
+use context::Timing;
 
 /// A process that sees the records of one key at a time, with that key's state and timers.
 pub trait KeyedProcess: Clone + Send + 'static {
@@ -41,6 +47,30 @@ pub trait KeyedProcess: Clone + Send + 'static {
     ) {
     }
 
+    /// A timer of the context's key is due: the clock of the machine has passed `time`, or the data
+    /// has ended. One that is registered at the end of data does not fire.
+    fn on_processing_timer(
+        &mut self,
+        _time: ProcessingTime,
+        _context: &mut KeyedContext<'_, Self::Key, Self::State>,
+        _out: &mut impl Emit<Self::Out>,
+    ) {
+    }
+
+    /// Whether it asks what the clock of the machine says, or registers timers by it: then it is
+    /// told, and counts as one that [varies](KeyedProcess::varies). To keep a state with a time to
+    /// live by the clock does not need this.
+    fn uses_clock(&self) -> bool {
+        false
+    }
+
+    /// What the state is made of, if it is made of [kinds](crate::state::kinds) and nothing else
+    /// that is worth keeping: what has expired is removed from the declared ones, and a state that
+    /// is like the default one vanishes. Asked once, when the job is built.
+    fn kinds(&self) -> Kinds<Self::State> {
+        Kinds::none()
+    }
+
     /// Whether the state is the same however often a record was processed, as long as it was once.
     fn is_idempotent(&self) -> bool {
         false
@@ -67,44 +97,6 @@ pub trait KeyedProcess: Clone + Send + 'static {
     /// clock, draws numbers, or depends on the order of a hash map.
     fn varies(&self) -> bool {
         false
-    }
-}
-
-/// One key's state and timers while a record or a timer of that key is handled.
-pub struct KeyedContext<'a, K, S> {
-    key: &'a K,
-    state: &'a mut Option<S>,
-    timers: &'a mut Timers<K>,
-    watermark: EventTime,
-}
-
-impl<K: Key, S> KeyedContext<'_, K, S> {
-    /// The key.
-    pub fn key(&self) -> &K {
-        self.key
-    }
-
-    /// The key's value; setting it to `None` removes the key.
-    #[inline]
-    pub fn state(&mut self) -> &mut Option<S> {
-        self.state
-    }
-
-    /// The watermark that the operator has reached. It is part of the state: after a restore it is
-    /// what it was at the cut, until inputs have brought a greater one (rule 31).
-    pub fn watermark(&self) -> EventTime {
-        self.watermark
-    }
-
-    /// Asks for [`KeyedProcess::on_timer`] when the watermark reaches `time`. Timers are a set: the
-    /// same time twice is one timer (rule 88).
-    pub fn register_timer(&mut self, time: EventTime) {
-        self.timers.register(time, self.key.clone());
-    }
-
-    /// Takes a timer back; one that was not registered does no harm.
-    pub fn delete_timer(&mut self, time: EventTime) {
-        self.timers.delete(time, self.key);
     }
 }
 
@@ -159,25 +151,76 @@ pub struct Keyed<P: KeyedProcess, S> {
     process: P,
     selector: S,
     state: KeyedState<P::Key, P::State>,
-    timers: Timers<P::Key>,
-    watermark: EventTime,
+    timing: Timing<P::Key>,
+    kinds: Kinds<P::State>,
+    /// Where the clean-up goes on.
+    place: Place,
 }
 
 impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Keyed<P, S> {
     /// The operator that runs `process` on the keys that `selector` finds.
     pub fn new(process: P, selector: S) -> Self {
+        let (range, max) = (KeyGroupRange::all(KeyGroupCount::MAX), KeyGroupCount::MAX);
+        let kinds = process.kinds();
+        let uses_clock = process.uses_clock() || kinds.is_by_clock();
         Self {
+            kinds,
             process,
             selector,
-            state: KeyedState::new(KeyGroupRange::all(KeyGroupCount::MAX), KeyGroupCount::MAX),
-            timers: Timers::new(KeyGroupRange::all(KeyGroupCount::MAX), KeyGroupCount::MAX),
-            watermark: EventTime::MIN,
+            state: KeyedState::new(range, max),
+            timing: Timing::new(range, max, uses_clock),
+            place: Place::default(),
+        }
+    }
+
+    /// What the state is made of.
+    pub fn kinds(&self) -> &Kinds<P::State> {
+        &self.kinds
+    }
+
+    /// Has the process handle something of a key.
+    #[inline]
+    fn handle(
+        &mut self,
+        key: &P::Key,
+        call: impl FnOnce(&mut P, &mut KeyedContext<'_, P::Key, P::State>),
+    ) {
+        let Self { process, state, timing, kinds, .. } = self;
+        let has_kinds = kinds.are_declared();
+        state.update(key, |key, state| {
+            call(process, &mut KeyedContext { key, state, timing });
+            if has_kinds {
+                kinds.settle(state);
+            }
+        });
+        if has_kinds {
+            self.clean_up();
+        }
+    }
+
+    /// Looks at some entries more than one record can add, so that the expired ones do not pile up.
+    /// Not part of the loop over the records, which most operators need without it.
+    #[inline(never)]
+    fn clean_up(&mut self) {
+        if !self.kinds.expire() {
+            return;
+        }
+        let Self { state, timing, kinds, place, .. } = self;
+        let mut work = Work::new(ENTRIES_LOOKED_AT);
+        while work.take() {
+            work.has_changed = false;
+            state.visit(place, |state| Visited {
+                is_done: kinds.sweep(state, timing.now, &mut work),
+                has_changed: work.has_changed,
+            });
         }
     }
 
     /// Inputs bring watermarks anew, behind the records that were in flight (rule 31).
     fn restore_watermark(&mut self, state: &OperatorState) {
-        self.watermark = state.watermark.unwrap_or(self.watermark);
+        if let Some(watermark) = state.watermark {
+            self.timing.reach(watermark);
+        }
     }
 }
 
@@ -187,12 +230,8 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Operator for Keyed<P,
 
     #[inline]
     fn process(&mut self, record: P::In, out: &mut impl Emit<P::Out>) {
-        let Self { process, selector, state, timers, watermark } = self;
-        let key = selector.with_key(&record, Clone::clone);
-        state.update(&key, |key, state| {
-            let mut context = KeyedContext { key, state, timers, watermark: *watermark };
-            process.process(record, &mut context, out);
-        });
+        let key = self.selector.with_key(&record, Clone::clone);
+        self.handle(&key, |process, context| process.process(record, context, out));
     }
 
     #[inline]
@@ -208,25 +247,54 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Operator for Keyed<P,
     fn open(&mut self, subtask: &Subtask) {
         let (range, max) = (subtask.key_groups(), subtask.assigner.max());
         self.state = KeyedState::new(range, max);
-        self.timers = Timers::new(range, max);
+        self.timing = Timing::new(range, max, self.timing.clock.is_some());
     }
 
     fn on_watermark(&mut self, watermark: EventTime, out: &mut impl Emit<P::Out>) {
-        self.watermark = self.watermark.max(watermark);
-        while let Some((time, key)) = self.timers.pop_due(watermark) {
-            let Self { process, state, timers, watermark, .. } = self;
-            state.update(&key, |key, state| {
-                let mut context = KeyedContext { key, state, timers, watermark: *watermark };
-                process.on_timer(time, &mut context, out);
-            });
+        self.timing.watermark = self.timing.watermark.max(watermark);
+        while let Some((time, key)) = self.timing.timers.pop_due(watermark) {
+            // For times to live, event time goes on with the timers: how far watermarks jump
+            // depends on the run.
+            self.timing.now.event = self.timing.now.event.max(time);
+            self.handle(&key, |process, context| process.on_timer(time, context, out));
         }
+        self.timing.reach(watermark);
+    }
+
+    fn on_clock(&mut self, now: ProcessingTime, out: &mut impl Emit<P::Out>) {
+        let now = self.timing.now.processing.max(now);
+        self.timing.now.processing = now;
+        // A record of the same millisecond may still come (rule 88).
+        let passed = now.saturating_add(-1);
+        while let Some((time, key)) = self.timing.clock.as_mut().and_then(|of| of.pop_due(passed)) {
+            self.handle(&key, |process, context| process.on_processing_timer(time, context, out));
+        }
+    }
+
+    fn next_wake(&self) -> Option<ProcessingTime> {
+        let first = self.timing.clock.as_ref()?.first()?;
+        Some(first.saturating_add(1))
+    }
+
+    /// What waits for the clock does not have to wait any longer. One round, since a timer may
+    /// register the next one.
+    fn on_end_of_data(&mut self, out: &mut impl Emit<P::Out>) {
+        let Some(timers) = &mut self.timing.clock else { return };
+        let mut left = Vec::with_capacity(timers.len());
+        left.extend(std::iter::from_fn(|| timers.pop_due(ProcessingTime::MAX)));
+        for (time, key) in left {
+            self.handle(&key, |process, context| process.on_processing_timer(time, context, out));
+        }
+        let Some(timers) = &mut self.timing.clock else { return };
+        while timers.pop_due(ProcessingTime::MAX).is_some() {}
     }
 
     fn snapshot(&mut self) -> StateParts {
         StateParts {
             keyed: Some(self.state.snapshot()),
-            timers: Some(self.timers.snapshot()),
-            watermark: Some(self.watermark),
+            timers: Some(self.timing.timers.snapshot()),
+            processing_timers: self.timing.clock.as_mut().map(Timers::snapshot),
+            watermark: Some(self.timing.watermark),
             lists: Vec::new(),
         }
     }
@@ -236,7 +304,10 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Operator for Keyed<P,
             self.state.restore(state.format, groups)?;
         }
         if let Some(groups) = &state.timers {
-            self.timers.restore(state.format, groups)?;
+            self.timing.timers.restore(state.format, groups)?;
+        }
+        if let (Some(timers), Some(groups)) = (&mut self.timing.clock, &state.processing_timers) {
+            timers.restore(state.format, groups)?;
         }
         self.restore_watermark(state);
         Ok(())
@@ -244,21 +315,26 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Operator for Keyed<P,
 
     fn track_changes(&mut self) {
         self.state.track_changes();
-        self.timers.track_changes();
+        self.timing.timers.track_changes();
+        self.timing.clock.iter_mut().for_each(Timers::track_changes);
     }
 
     fn changes(&mut self) -> StateParts {
         StateParts {
             keyed: Some(self.state.changes()),
-            timers: Some(self.timers.changes()),
-            watermark: Some(self.watermark),
+            timers: Some(self.timing.timers.changes()),
+            processing_timers: self.timing.clock.as_mut().map(Timers::changes),
+            watermark: Some(self.timing.watermark),
             lists: Vec::new(),
         }
     }
 
     fn apply(&mut self, changes: &OperatorState) -> Result<(), RestoreError> {
         self.state.apply(changes.format, changes.keyed.as_deref().unwrap_or_default())?;
-        self.timers.apply(changes.format, changes.timers.as_deref().unwrap_or_default())?;
+        self.timing.timers.apply(changes.format, changes.timers.as_deref().unwrap_or_default())?;
+        if let (Some(timers), Some(groups)) = (&mut self.timing.clock, &changes.processing_timers) {
+            timers.apply(changes.format, groups)?;
+        }
         self.restore_watermark(changes);
         Ok(())
     }
@@ -270,7 +346,8 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Operator for Keyed<P,
             absorbs: self.process.absorbs_repeats(),
             answers: self.process.answers_each(),
             alike: self.process.answers_alike(),
-            varies: self.process.varies(),
+            varies: self.process.varies() || self.timing.clock.is_some(),
+            uses_clock: self.timing.clock.is_some(),
         }
     }
 
@@ -282,12 +359,19 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Operator for Keyed<P,
         let mut cells: Vec<Cell> = self
             .state
             .iter()
-            .map(|(key, value)| (codec::encode(key), codec::encode(value)))
+            .filter_map(|(key, value)| {
+                let mut value = Some(value.clone());
+                self.kinds.purge(&mut value, self.timing.now);
+                Some((codec::encode(key), codec::encode(&value?)))
+            })
             .collect();
         cells.sort();
         cells
     }
 }
+
+/// How many entries the clean-up looks at for each record, those included that it passes by.
+const ENTRIES_LOOKED_AT: usize = 8;
 
 /// A running value for each key: starts as `init`, takes each record in by `fold`, and emits the
 /// key with the value so far for every record.
@@ -347,44 +431,4 @@ where
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Says how far event time is.
-    #[derive(Clone)]
-    struct Clock;
-
-    impl KeyedProcess for Clock {
-        type Key = u64;
-        type In = u64;
-        type State = ();
-        type Out = EventTime;
-
-        fn process(
-            &mut self,
-            _record: u64,
-            context: &mut KeyedContext<'_, u64, ()>,
-            out: &mut impl Emit<EventTime>,
-        ) {
-            out.emit(context.watermark());
-        }
-    }
-
-    #[test]
-    fn rule_031_a_record_in_flight_meets_the_watermark_of_the_cut_after_a_restore() {
-        let at = EventTime::from_millis;
-        let mut out = Vec::new();
-        let mut clock = Keyed::new(Clock, ByValue(|record: &u64| *record));
-        clock.on_watermark(at(7), &mut out);
-        let watermark = clock.snapshot().watermark;
-
-        let mut restored = Keyed::new(Clock, ByValue(|record: &u64| *record));
-        restored.restore(&OperatorState { watermark, ..OperatorState::default() }).unwrap();
-        restored.process(1, &mut out);
-        restored.on_watermark(at(3), &mut out);
-        restored.process(1, &mut out);
-        restored.on_watermark(at(9), &mut out);
-        restored.process(1, &mut out);
-        assert_eq!(out, [at(7), at(7), at(9)]);
-    }
-}
+mod tests;

@@ -21,7 +21,7 @@ use crate::element::Record;
 use crate::graph::Subtask;
 use crate::state::RestoreError;
 use crate::state::snapshot::{ListShare, OperatorState, Share};
-use crate::time::EventTime;
+use crate::time::{EventTime, ProcessingTime};
 
 /// Where an operator's output records go.
 pub trait Emit<T> {
@@ -60,6 +60,16 @@ pub trait Operator: Clone + Send + 'static {
 
     /// The event time of all inputs has reached `watermark`. [`EventTime::MAX`] at the end of data.
     fn on_watermark(&mut self, _watermark: EventTime, _out: &mut impl Emit<Self::Out>) {}
+
+    /// What the clock of the machine says, if the operator
+    /// [uses it](OperatorTraits::uses_clock): before it gets records, and when
+    /// [`Operator::next_wake`] has come. It never goes back.
+    fn on_clock(&mut self, _now: ProcessingTime, _out: &mut impl Emit<Self::Out>) {}
+
+    /// When the operator is to be told the time although it gets no record.
+    fn next_wake(&self) -> Option<ProcessingTime> {
+        None
+    }
 
     /// All inputs have ended; called once over all attempts, after the last watermark.
     fn on_end_of_data(&mut self, _out: &mut impl Emit<Self::Out>) {}
@@ -120,6 +130,8 @@ pub struct StateParts {
     pub keyed: Option<Arc<dyn Share>>,
     /// Event-time timers.
     pub timers: Option<Arc<dyn Share>>,
+    /// Processing-time timers.
+    pub processing_timers: Option<Arc<dyn Share>>,
     /// How far event time was, if that is part of the state.
     pub watermark: Option<EventTime>,
     /// State that is not keyed (see [`OperatorList`](crate::state::operator::OperatorList)).
@@ -129,8 +141,9 @@ pub struct StateParts {
 impl StateParts {
     /// Whether there is no state.
     pub fn is_empty(&self) -> bool {
-        let Self { keyed, timers, watermark, lists } = self;
-        keyed.is_none() && timers.is_none() && watermark.is_none() && lists.is_empty()
+        let Self { keyed, timers, processing_timers, watermark, lists } = self;
+        let has_groups = [keyed, timers, processing_timers].into_iter().any(Option::is_some);
+        !has_groups && watermark.is_none() && lists.is_empty()
     }
 }
 
@@ -150,4 +163,6 @@ pub struct OperatorTraits {
     /// Its output may differ between two runs over the same state and input: it reads a clock,
     /// draws numbers, or depends on the order of a hash map.
     pub varies: bool,
+    /// It is to be told what the clock of the machine says.
+    pub uses_clock: bool,
 }

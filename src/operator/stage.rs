@@ -9,7 +9,7 @@ use crate::operator::{Cell, OperatorTraits};
 use crate::state::RestoreError;
 use crate::state::codec::{DecodeError, Format};
 use crate::state::snapshot::{Extent, OperatorSnapshot, OperatorState};
-use crate::time::EventTime;
+use crate::time::{EventTime, ProcessingTime};
 
 /// What a task runs between its gate and its outlet.
 pub trait Stage: Send {
@@ -19,6 +19,10 @@ pub trait Stage: Send {
     fn process(&mut self, batch: Batch) -> Batch;
     /// As [`crate::operator::Operator::on_watermark`].
     fn on_watermark(&mut self, watermark: EventTime) -> Batch;
+    /// As [`crate::operator::Operator::on_clock`].
+    fn on_clock(&mut self, now: ProcessingTime) -> Batch;
+    /// As [`crate::operator::Operator::next_wake`], the earliest of all.
+    fn next_wake(&self) -> Option<ProcessingTime>;
     /// As [`crate::operator::Operator::on_end_of_data`].
     fn on_end_of_data(&mut self) -> Batch;
     /// The snapshot of each operator that keeps state, in chain order.
@@ -78,6 +82,16 @@ impl<S: Segment> Stage for Fused<S> {
         let mut out = Vec::new();
         self.0.on_watermark(watermark, &mut out);
         Batch::new(out)
+    }
+
+    fn on_clock(&mut self, now: ProcessingTime) -> Batch {
+        let mut out = Vec::new();
+        self.0.on_clock(now, &mut out);
+        Batch::new(out)
+    }
+
+    fn next_wake(&self) -> Option<ProcessingTime> {
+        self.0.next_wake()
     }
 
     fn on_end_of_data(&mut self) -> Batch {

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::drive::{TaskDriver, drain};
 use crate::element::{Barrier, Batch, Element};
@@ -23,7 +23,7 @@ use crate::runtime::writer::{Asker, WriteOrder};
 use crate::state::store::{SavedState, StateSaver};
 use crate::storage::StoreRequest;
 use crate::task::{Phase, Task};
-use crate::time;
+use crate::time::{self, ProcessingTime};
 
 /// What the tasks of a worker share with the rest of the run.
 pub(super) struct Office {
@@ -45,6 +45,12 @@ impl Office {
     fn now(&self) -> time::Instant {
         let nanos = self.started.elapsed().as_nanos();
         time::Instant::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    /// What the clock of the machine says.
+    fn clock(&self) -> ProcessingTime {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        ProcessingTime::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
     }
 }
 
@@ -95,6 +101,10 @@ pub(super) struct Hands {
     read_at: Option<Instant>,
     /// When the task's alarm rings.
     alarm_at: Option<Instant>,
+    /// What the clock says when the task is to be told of it.
+    clock_at: Option<ProcessingTime>,
+    /// What it said when the task was told last.
+    clock_told: ProcessingTime,
     /// The times that the task waits for.
     timers: BTreeSet<time::Instant>,
     sink_replies: VecDeque<SinkReply>,
@@ -119,7 +129,12 @@ impl Slot {
         let read_at = self.hands.read_at.filter(|_| self.may_take_input());
         let timer = self.hands.timers.first();
         let timer = timer.map(|at| office.started + Duration::from_nanos(at.as_nanos()));
-        read_at.into_iter().chain(timer).chain(self.hands.alarm_at).min()
+        let clock_at = self.hands.clock_at.filter(|_| self.may_take_input());
+        let clock = clock_at.map(|at| {
+            let left = at.as_millis().saturating_sub(office.clock().as_millis());
+            Instant::now() + Duration::from_millis(u64::try_from(left).unwrap_or(0))
+        });
+        read_at.into_iter().chain(timer).chain(self.hands.alarm_at).chain(clock).min()
     }
 
     /// Opens the sink and carries out what the task asked for when it was put together.
@@ -149,6 +164,7 @@ impl Slot {
             self.tell(around, Task::handle_alarm);
             moved = true;
         }
+        self.tell_clock(around);
         if self.may_take_input() && self.read(around) {
             return true;
         }
@@ -209,6 +225,21 @@ impl Slot {
             self.hands.timers.pop_first();
             self.tell(around, |task| task.handle_time(now));
         }
+    }
+
+    /// Tells the task what the clock says, if it uses it and that has changed.
+    fn tell_clock(&mut self, around: &mut Surroundings<'_>) {
+        if !self.task.uses_clock() || !self.may_take_input() {
+            return;
+        }
+        let now = around.office.clock();
+        if now <= self.hands.clock_told {
+            return;
+        }
+        self.hands.clock_told = now;
+        // What is due fires now, and must not wait for a batch to fill.
+        self.is_unflushed |= self.hands.clock_at.take_if(|at| *at <= now).is_some();
+        self.tell(around, |task| task.handle_clock(now));
     }
 
     fn may_take_input(&self) -> bool {
@@ -299,6 +330,8 @@ impl Hands {
             read: None,
             read_at: None,
             alarm_at: None,
+            clock_at: None,
+            clock_told: ProcessingTime::MIN,
             timers: BTreeSet::new(),
             sink_replies: VecDeque::new(),
             rows_sent: 0,
@@ -427,6 +460,10 @@ impl TaskDriver for Driver<'_, '_> {
 
     fn wait_until(&mut self, at: time::Instant) {
         self.hands.timers.insert(at);
+    }
+
+    fn wake_at(&mut self, at: ProcessingTime) {
+        self.hands.clock_at = Some(at);
     }
 
     /// The slot asks the task before it takes from a channel, so nothing is to be remembered.

@@ -28,6 +28,14 @@ pub enum RestoreError {
     /// The bytes of records in flight are not records of the type that the job declares.
     #[error("records in flight: {0}")]
     InFlight(DecodeError),
+    /// An operator's state can not be restored.
+    #[error("operator '{uid}': {error}")]
+    Operator {
+        /// The operator's uid.
+        uid: String,
+        /// What is wrong with its state.
+        error: Box<RestoreError>,
+    },
     /// The group belongs to another subtask.
     #[error("{group} is not among the groups {range} of this subtask")]
     ForeignGroup {

@@ -33,6 +33,22 @@ pub struct KeyedState<K, S> {
     changed: Option<BTreeSet<K>>,
 }
 
+/// Where a walk over all entries stands.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Place {
+    piece: usize,
+    position: usize,
+}
+
+/// What was done to an entry on a walk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Visited {
+    /// It was changed.
+    pub has_changed: bool,
+    /// The next call goes on to the next entry.
+    pub is_done: bool,
+}
+
 impl<K: Key, S: Record> KeyedState<K, S> {
     /// No state yet, for the keys of the groups `range` out of `max` groups.
     ///
@@ -77,6 +93,29 @@ impl<K: Key, S: Record> KeyedState<K, S> {
         }
         let index = self.index_of(hash);
         self.pieces[index].get_mut().update(hash, key, change)
+    }
+
+    /// Lets `look` see and set the state of the entry at `place`, which moves on behind it, or at
+    /// the end of a piece to the next one, or to the first one again. The entry vanishes if its
+    /// state is left `None`.
+    pub fn visit(&mut self, place: &mut Place, look: impl FnOnce(&mut Option<S>) -> Visited) {
+        let Some(piece) = self.pieces.get_mut(place.piece) else {
+            *place = Place::default();
+            return;
+        };
+        if piece.get().len() <= place.position {
+            *place = Place { piece: place.piece + 1, position: 0 };
+            return;
+        }
+        let changed = &mut self.changed;
+        let moves = piece.get_mut().update_at(place.position, |key, state| {
+            let visited = look(state);
+            if let Some(changed) = changed.as_mut().filter(|_| visited.has_changed) {
+                changed.insert(key.clone());
+            }
+            visited.is_done && state.is_some()
+        });
+        place.position += usize::from(moves);
     }
 
     /// From now on it is noted which keys are updated.

@@ -6,6 +6,7 @@ mod group_codec;
 pub mod hash;
 pub mod heap;
 pub mod key_group;
+pub mod kinds;
 pub mod operator;
 mod piece;
 pub mod snapshot;

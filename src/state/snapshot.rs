@@ -44,6 +44,8 @@ pub struct OperatorSnapshot {
     pub keyed: Option<Arc<dyn Share>>,
     /// Its event-time timers.
     pub timers: Option<Arc<dyn Share>>,
+    /// Its processing-time timers, if it uses the clock.
+    pub processing_timers: Option<Arc<dyn Share>>,
     /// How far event time was, if it is part of the operator's state.
     pub watermark: Option<EventTime>,
     /// State that is not keyed.
@@ -158,6 +160,7 @@ impl OperatorSnapshot {
             format,
             keyed: groups(&self.keyed),
             timers: groups(&self.timers),
+            processing_timers: groups(&self.processing_timers),
             watermark: self.watermark,
             lists: self.lists.iter().map(|list| list.to_state(format)).collect(),
         }
@@ -260,6 +263,9 @@ pub struct OperatorState {
     pub keyed: Option<Vec<(KeyGroup, Bytes)>>,
     /// Its event-time timers by key group.
     pub timers: Option<Vec<(KeyGroup, Bytes)>>,
+    /// Its processing-time timers by key group, if it uses the clock.
+    #[serde(default)]
+    pub processing_timers: Option<Vec<(KeyGroup, Bytes)>>,
     /// How far event time was, if it is part of the operator's state.
     pub watermark: Option<EventTime>,
     /// State that is not keyed.

@@ -88,16 +88,30 @@ impl<K: Hash + Eq + Clone, S: Clone> Table<K, S> {
         key: &K,
         change: impl FnOnce(&K, &mut Option<S>) -> R,
     ) -> R {
-        let Some(position) = self.find(hash, key) else {
-            return self.update_vacant(hash, key, change);
-        };
+        match self.find(hash, key) {
+            Some(position) => self.update_at(position, change),
+            None => self.update_vacant(hash, key, change),
+        }
+    }
+
+    /// As [`Table::update`], of the entry at a position; if it vanishes, the last one takes its
+    /// place.
+    ///
+    /// # Panics
+    /// If there are not so many entries.
+    #[inline]
+    pub fn update_at<R>(
+        &mut self,
+        position: usize,
+        change: impl FnOnce(&K, &mut Option<S>) -> R,
+    ) -> R {
         let (key, state) = &mut self.entries[position];
         let stand_in = self.stand_in.take().expect("there is an entry");
         let mut slot = Some(std::mem::replace(state, stand_in));
         let result = change(key, &mut slot);
         self.stand_in = Some(match slot {
             Some(changed) => std::mem::replace(state, changed),
-            None => self.remove(hash, position),
+            None => self.remove(position),
         });
         result
     }
@@ -202,7 +216,8 @@ impl<K: Hash + Eq + Clone, S: Clone> Table<K, S> {
     /// Removes the entry at `position` and returns its state; the last entry takes its place.
     #[cold]
     #[inline(never)]
-    fn remove(&mut self, hash: KeyHash, position: usize) -> S {
+    fn remove(&mut self, position: usize) -> S {
+        let hash = KeyHash::of(&self.entries[position].0);
         self.vacate(self.slot_of(hash, position));
         let last = self.len() - 1;
         if position < last {

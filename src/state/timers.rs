@@ -1,10 +1,11 @@
-//! Event-time timers: a set of (time, key) that belongs to the keyed state (rule 88). It does not
-//! know watermarks beyond the one it is asked about, nor what a timer does.
+//! Timers: a set of (time, key) that belongs to the keyed state (rule 88), by event time or by the
+//! clock of the machine. It does not know what time it is, nor what a timer does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use crate::element::Record;
 use crate::state::codec::Format;
 use crate::state::error::RestoreError;
 use crate::state::group_codec::{GroupEntries, check_owner, encode_by_group, encode_group};
@@ -14,17 +15,22 @@ use crate::state::piece::Piece;
 use crate::state::snapshot::{Bytes, Share};
 use crate::time::EventTime;
 
-/// The event-time timers of one operator in one subtask.
+/// What timers are for: [`EventTime`] or [`ProcessingTime`](crate::time::ProcessingTime).
+pub trait Time: Record + Copy + Ord {}
+
+impl<T: Record + Copy + Ord> Time for T {}
+
+/// The timers of one operator in one subtask, by one kind of time.
 #[derive(Clone)]
-pub struct Timers<K> {
+pub struct Timers<K, T = EventTime> {
     range: KeyGroupRange,
     max: KeyGroupCount,
-    set: Piece<BTreeSet<(EventTime, K)>>,
+    set: Piece<BTreeSet<(T, K)>>,
     /// Those that came or went since [`Timers::changes`], if that is wanted.
-    changed: Option<BTreeSet<(EventTime, K)>>,
+    changed: Option<BTreeSet<(T, K)>>,
 }
 
-impl<K: Key> Timers<K> {
+impl<K: Key, T: Time> Timers<K, T> {
     /// No timers yet, for the keys of the groups `range` out of `max` groups.
     ///
     /// # Panics
@@ -36,21 +42,26 @@ impl<K: Key> Timers<K> {
 
     /// Asks for `key` to be woken at `time`; whether that had not been asked for yet. A time that
     /// has passed is due at once.
-    pub fn register(&mut self, time: EventTime, key: K) -> bool {
+    pub fn register(&mut self, time: T, key: K) -> bool {
         self.note(time, &key);
         self.set.get_mut().insert((time, key))
     }
 
     /// Takes the request back; whether there was one.
-    pub fn delete(&mut self, time: EventTime, key: &K) -> bool {
+    pub fn delete(&mut self, time: T, key: &K) -> bool {
         self.note(time, key);
         self.set.get_mut().remove(&(time, key.clone()))
     }
 
-    /// Takes the first timer in the order (time, key) off, if it is due at `watermark`.
-    pub fn pop_due(&mut self, watermark: EventTime) -> Option<(EventTime, K)> {
+    /// The first time that a timer is for.
+    pub fn first(&self) -> Option<T> {
+        self.set.get().first().map(|(time, _)| *time)
+    }
+
+    /// Takes the first timer in the order (time, key) off, if it is due `now`.
+    pub fn pop_due(&mut self, now: T) -> Option<(T, K)> {
         let (time, _) = self.set.get().first()?;
-        if *time > watermark {
+        if *time > now {
             return None;
         }
         let due = self.set.get_mut().pop_first();
@@ -60,7 +71,7 @@ impl<K: Key> Timers<K> {
         due
     }
 
-    fn note(&mut self, time: EventTime, key: &K) {
+    fn note(&mut self, time: T, key: &K) {
         if let Some(changed) = &mut self.changed {
             changed.insert((time, key.clone()));
         }
@@ -93,9 +104,7 @@ impl<K: Key> Timers<K> {
         groups: &[(KeyGroup, Bytes)],
     ) -> Result<(), RestoreError> {
         for (group, bytes) in groups {
-            for change in
-                GroupEntries::<((EventTime, K), bool)>::new(format, self.range, *group, bytes)?
-            {
+            for change in GroupEntries::<((T, K), bool)>::new(format, self.range, *group, bytes)? {
                 let ((time, key), is_there) = change?;
                 check_owner(*group, self.max.group_of(KeyHash::of(&key)))?;
                 if is_there {
@@ -136,7 +145,7 @@ impl<K: Key> Timers<K> {
     ) -> Result<(), RestoreError> {
         let mut set = BTreeSet::new();
         for (group, bytes) in groups {
-            for timer in GroupEntries::<(EventTime, K)>::new(format, self.range, *group, bytes)? {
+            for timer in GroupEntries::<(T, K)>::new(format, self.range, *group, bytes)? {
                 let timer = timer?;
                 check_owner(*group, self.max.group_of(KeyHash::of(&timer.1)))?;
                 if !set.insert(timer) {
@@ -149,20 +158,20 @@ impl<K: Key> Timers<K> {
     }
 }
 
-impl<K: Key> fmt::Debug for Timers<K> {
+impl<K: Key, T: Time> fmt::Debug for Timers<K, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Timers({}, {} timers)", self.range, self.len())
     }
 }
 
-struct TimerShare<K> {
+struct TimerShare<K, T> {
     max: KeyGroupCount,
-    timers: Arc<BTreeSet<(EventTime, K)>>,
+    timers: Arc<BTreeSet<(T, K)>>,
 }
 
-impl<K: Key> Share for TimerShare<K> {
+impl<K: Key, T: Time> Share for TimerShare<K, T> {
     fn encode_groups(&self, format: Format) -> Vec<(KeyGroup, Bytes)> {
-        let mut groups: BTreeMap<KeyGroup, Vec<&(EventTime, K)>> = BTreeMap::new();
+        let mut groups: BTreeMap<KeyGroup, Vec<&(T, K)>> = BTreeMap::new();
         for timer in self.timers.iter() {
             groups.entry(self.max.group_of(KeyHash::of(&timer.1))).or_default().push(timer);
         }
@@ -170,12 +179,12 @@ impl<K: Key> Share for TimerShare<K> {
     }
 }
 
-struct TimerChanges<K> {
+struct TimerChanges<K, T> {
     max: KeyGroupCount,
-    changes: Vec<((EventTime, K), bool)>,
+    changes: Vec<((T, K), bool)>,
 }
 
-impl<K: Key> Share for TimerChanges<K> {
+impl<K: Key, T: Time> Share for TimerChanges<K, T> {
     fn encode_groups(&self, format: Format) -> Vec<(KeyGroup, Bytes)> {
         encode_by_group(format, self.max, &self.changes, |((_, key), _)| key)
     }

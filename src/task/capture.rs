@@ -100,6 +100,7 @@ impl Task {
             return;
         }
         self.latest = Some(checkpoint);
+        self.stops = triggered_at == Instant::MAX;
         self.aborted.retain(|aborted| *aborted > checkpoint);
         let prepare = match self.pre_commit(checkpoint) {
             Ok(prepare) => prepare,
@@ -116,6 +117,7 @@ impl Task {
         let snapshot = self.capture(checkpoint);
         if let Some(blank) = &self.blank {
             self.stage = blank.clone();
+            self.tell_clock_again();
         }
         let finished = snapshot.finished;
         let is_preparing = self.sink.as_ref().is_some_and(|sink| sink.is_preparing(checkpoint));

@@ -17,6 +17,7 @@
 
 mod acks;
 mod capture;
+mod clock;
 mod ending;
 mod external;
 mod gate;
@@ -42,9 +43,10 @@ use crate::state::snapshot::{Extent, TaskSnapshot};
 use crate::state::store::SavedState;
 use crate::storage::{StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue};
 use crate::task::capture::{Capture, Snapshotting};
-use crate::time::{self, EventTime, Instant};
+use crate::time::{self, EventTime, Instant, ProcessingTime};
 
 use acks::Acks;
+use clock::Clock;
 pub(crate) use gate::Gate;
 pub(crate) use outlet::Outlet;
 pub(crate) use parts::TaskParts;
@@ -84,6 +86,10 @@ pub struct Task {
     triggered: BTreeMap<CheckpointId, Instant>,
     /// The snapshot that records in flight are still added to.
     capture: Option<Capture>,
+    /// If an operator uses the clock.
+    clock: Option<Clock>,
+    /// The last cut is that at which the job stops.
+    stops: bool,
     /// The checkpoint that the job stops at: the source reads nothing behind it.
     halted: Option<CheckpointId>,
     /// What was read meanwhile.
@@ -109,6 +115,9 @@ pub enum TaskOutput {
     Hurry(OutletIndex, CheckpointId),
     /// Call [`Task::handle_time`] at this time, or earlier if another one is asked for.
     WaitUntil(Instant),
+    /// Call [`Task::handle_clock`] when the clock of the machine says this, or earlier if another
+    /// one is asked for.
+    WakeAt(ProcessingTime),
     /// Tell the coordinator.
     Report(FromTask),
     /// Ask the store; the reply goes to [`Task::handle_stored`].
@@ -178,6 +187,7 @@ impl Task {
         if parts.progress.is_some() {
             stage.track_changes();
         }
+        let uses_clock = stage.describe().iter().any(|(_, traits)| traits.uses_clock);
         let recovery = sink.as_mut().and_then(SinkMachine::recover);
         let mut task = Self {
             subtask,
@@ -200,6 +210,8 @@ impl Task {
             snapshots: BTreeMap::new(),
             triggered: BTreeMap::new(),
             capture: None,
+            clock: uses_clock.then(Clock::new),
+            stops: false,
             halted: None,
             held_back: None,
             outputs: VecDeque::new(),
@@ -337,6 +349,7 @@ impl Task {
         let anchor = records.anchor();
         let out = self.stage.process(records);
         self.save();
+        self.ask_for_wake();
         match anchor {
             Some(anchor) => self.send_on_anchored(out, anchor),
             None => self.send_on(out),
@@ -544,6 +557,7 @@ impl Task {
         self.send_unacknowledged();
         self.acknowledge_messages();
         if !finished {
+            self.ask_for_wake();
             self.pull();
         } else if self.progress.is_none() || self.source.is_some() {
             self.announce_end();
@@ -624,6 +638,7 @@ impl Task {
     fn advance_watermark(&mut self, watermark: EventTime) {
         let out = self.stage.on_watermark(watermark);
         self.save();
+        self.ask_for_wake();
         self.send_on(out);
         let (outlet, produced) = self.produced();
         outlet.broadcast(Element::Watermark(watermark), produced);
@@ -683,6 +698,9 @@ impl Task {
     fn handle_aborted(&mut self, checkpoint: CheckpointId) {
         self.snapshots.remove(&checkpoint);
         self.drop_capture(checkpoint);
+        if self.latest == Some(checkpoint) {
+            self.go_on_with_clock();
+        }
         if self.halted == Some(checkpoint) {
             self.halted = None;
             self.go_on_reading();

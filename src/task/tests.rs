@@ -1,5 +1,6 @@
 //! The rules that the task keeps, by number. What a task answers is read as lines of text.
 
+mod clock;
 mod overtaking;
 mod progress;
 mod two_stage;
@@ -620,6 +621,7 @@ fn line(output: &TaskOutput) -> String {
         TaskOutput::Save(SavedState { follows, .. }) => format!("save {follows:?}"),
         TaskOutput::Hurry(outlet, checkpoint) => format!("hurry {outlet} {checkpoint}"),
         TaskOutput::WaitUntil(at) => format!("wait until {at}"),
+        TaskOutput::WakeAt(at) => format!("wake at {}ms", at.as_millis()),
         TaskOutput::Report(report) => report_text(report),
         TaskOutput::Store(StoreRequest::Put { key, .. }) => format!("put {key}"),
         TaskOutput::Store(StoreRequest::Discard(checkpoint)) => format!("discard {checkpoint}"),

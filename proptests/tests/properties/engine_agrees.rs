@@ -121,7 +121,8 @@ fn deliveries(job: &Job) -> BTreeMap<TaskId, Vec<(ChannelIndex, Element)>> {
                     | TaskOutput::Overtake(..)
                     | TaskOutput::Hurry(..)
                     | TaskOutput::Save(_)
-                    | TaskOutput::WaitUntil(_) => {}
+                    | TaskOutput::WaitUntil(_)
+                    | TaskOutput::WakeAt(_) => {}
                 }
             }
         }
@@ -191,6 +192,7 @@ impl Fed {
                 | TaskOutput::Hurry(..)
                 | TaskOutput::Save(_)
                 | TaskOutput::WaitUntil(_)
+                | TaskOutput::WakeAt(_)
                 | TaskOutput::Report(_)
                 | TaskOutput::Store(_)
                 | TaskOutput::Acknowledge(_)

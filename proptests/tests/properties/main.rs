@@ -5,6 +5,7 @@ mod codec;
 mod coordinator;
 mod engine_agrees;
 mod key_group;
+mod kinds;
 mod overtaker;
 mod simulation;
 mod state;

@@ -92,12 +92,15 @@ fn of_operator(operator: &OperatorState, state: &TaskState) -> Result<Vec<Row>, 
             });
         }
     }
-    for (group, timers) in groups(&operator.timers) {
-        for timer in decoded::<Vec<Value>>(timers)? {
-            let [time, key] = pair(timer)?;
-            let row =
-                Row::of_kind("timer", json!({"time_ms": json_of(&time), "of": json_of(&key)}));
-            rows.push(Row { operator: uid(), key_group: Some(group.get()), ..row });
+    let timers = [("timer", &operator.timers), ("processing-timer", &operator.processing_timers)];
+    for (kind, of_kind) in timers {
+        for (group, timers) in groups(of_kind) {
+            for timer in decoded::<Vec<Value>>(timers)? {
+                let [time, key] = pair(timer)?;
+                let more = json!({"time_ms": json_of(&time), "of": json_of(&key)});
+                let row = Row::of_kind(kind, more);
+                rows.push(Row { operator: uid(), key_group: Some(group.get()), ..row });
+            }
         }
     }
     let task = Some(state.task.get());
@@ -185,7 +188,8 @@ pub(crate) fn change(
         *bytes = Bytes::from(Format::Portable.encode(&changed.collect::<Vec<Value>>()));
     }
     if value.is_none() {
-        for (_, bytes) in operator.timers.iter_mut().flatten() {
+        let timers = [&mut operator.timers, &mut operator.processing_timers];
+        for (_, bytes) in timers.into_iter().flatten().flatten() {
             let timers = decoded::<Vec<Value>>(bytes)?
                 .into_iter()
                 .map(pair)

@@ -1,16 +1,10 @@
 //! Broken variants of going on in another layout: they change what state is dealt out from, and
 //! what it is dealt out to.
 
-use std::sync::Arc;
-
 use cofferdam::graph::PhysicalGraph;
 use cofferdam::id::{ChannelIndex, TaskId};
 use cofferdam::job::Job;
-use cofferdam::state::codec::Format;
-use cofferdam::state::key_group::KeyGroup;
-use cofferdam::state::snapshot::{
-    Bytes, OperatorState, Redistribution, Share, SourceState, TaskState,
-};
+use cofferdam::state::snapshot::{OperatorState, Redistribution, SourceState, TaskState};
 use cofferdam::time::EventTime;
 
 use super::{Interposer, Variant};
@@ -102,16 +96,5 @@ fn begin_anew(source: &mut SourceState, before: Option<&TaskState>, first: &[Opt
         if let Some(begun) = all.into_iter().find(|begun| begun.split == split.split) {
             split.clone_from(begun);
         }
-    }
-}
-
-/// The groups of a share, but for the last.
-pub(super) struct CutShort(pub(super) Arc<dyn Share>);
-
-impl Share for CutShort {
-    fn encode_groups(&self, format: Format) -> Vec<(KeyGroup, Bytes)> {
-        let mut groups = self.0.encode_groups(format);
-        groups.pop();
-        groups
     }
 }

@@ -1,13 +1,10 @@
 //! The broken variants, each with the word that names it.
 
 use std::fmt;
-use std::sync::Arc;
 
 use cofferdam::id::SubtaskIndex;
-use cofferdam::state::snapshot::{InFlight, Share, TaskSnapshot};
+use cofferdam::state::snapshot::{InFlight, TaskSnapshot};
 use cofferdam::time::EventTime;
-
-use super::layouts::CutShort;
 
 /// Declares the variants: the enum, the list of all, their words.
 macro_rules! variants {
@@ -46,8 +43,6 @@ variants! {
     AcknowledgeBeforeStored = "acknowledge-before-stored",
     /// Snapshots do not hold the timers.
     TimersLeftOut = "timers-left-out",
-    /// Snapshots do not hold the timers of their last key group.
-    TimersCutShort = "timers-cut-short",
     /// A restored operator believes that event time is over.
     WatermarkAtEnd = "watermark-at-end",
     /// A watermark counts a record that is still to come: it is a millisecond too high.
@@ -56,10 +51,6 @@ variants! {
     EndedInputsUnheard = "ended-inputs-unheard",
     /// The state of a task is looked for under another name than it was stored under.
     StateNotFound = "state-not-found",
-    /// The changes of a log are put on top of each other from the last to the first.
-    ChangesReversed = "changes-reversed",
-    /// A task whose operators have the state of the checkpoint before has none.
-    UnchangedLeftOut = "unchanged-left-out",
     /// Of an operator's subtasks the last one's state alone is dealt out to another layout.
     LastHandleKept = "last-handle-kept",
     /// Subtasks that another layout has more begin without a copy of what is broadcast.
@@ -234,6 +225,20 @@ variants! {
     OlderTransactionsDropped = "older-transactions-dropped",
     /// A task's snapshot is taken when that of the next checkpoint is: it holds the state of that.
     SnapshotAfterNext = "snapshot-after-next",
+    /// Snapshots do not hold the timers of the clock.
+    ClockTimersLeftOut = "clock-timers-left-out",
+    /// A restored task does not hear of the timers of the clock that its snapshot holds.
+    ClockTimersNotArmed = "clock-timers-not-armed",
+    /// A restored task gets the timers of the first key group and no others.
+    TimersCutShort = "timers-cut-short",
+    /// What is written to keyed state while records in flight are recorded is in the snapshot.
+    LaterStateInSnapshot = "later-state-in-snapshot",
+    /// A snapshot says how far event time was when it was stored, not when it was taken.
+    LaterWatermarkInSnapshot = "later-watermark-in-snapshot",
+    /// A task whose state is as it was at its last snapshot has none in this one.
+    UnchangedStateLeftOut = "unchanged-state-left-out",
+    /// The changes behind a task's last whole write are applied in reverse.
+    ChangesReversed = "changes-reversed",
 }
 
 impl Variant {
@@ -246,14 +251,12 @@ impl Variant {
             Self::TimersLeftOut => {
                 snapshot.operators.iter_mut().for_each(|operator| operator.timers = None);
             }
+            Self::ClockTimersLeftOut => {
+                let operators = snapshot.operators.iter_mut();
+                operators.for_each(|operator| operator.processing_timers = None);
+            }
             Self::WatermarksLeftOut => {
                 snapshot.operators.iter_mut().for_each(|operator| operator.watermark = None);
-            }
-            Self::TimersCutShort => {
-                for operator in &mut snapshot.operators {
-                    let cut = |timers| Arc::new(CutShort(timers)) as Arc<dyn Share>;
-                    operator.timers = operator.timers.take().map(cut);
-                }
             }
             Self::WatermarkAtEnd => {
                 let watermarks = snapshot.operators.iter_mut().map(|o| &mut o.watermark);

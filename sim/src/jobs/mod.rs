@@ -2,6 +2,7 @@
 //! They know neither the simulator nor the runtime: a job is a graph over sources and sinks that it
 //! is given.
 
+mod disorder;
 mod ends;
 #[cfg(feature = "cli")]
 mod files;
@@ -19,6 +20,7 @@ pub mod smoke_alarm;
 pub(crate) mod sqlite;
 mod sums;
 pub(crate) mod timed;
+pub mod visits;
 mod wordcount;
 
 use std::sync::Arc;
@@ -214,6 +216,7 @@ pub fn all() -> &'static [&'static dyn BuiltinJob] {
         &keyed_count::KeyedCount,
         &sums::RollingSum,
         &smoke_alarm::SmokeAlarm,
+        &visits::Visits,
         &sums::AdBilling,
         &sums::Seen,
         &sums::Max,

@@ -6,6 +6,7 @@ pub(crate) mod joins;
 pub(crate) mod random_graph;
 pub(crate) mod running;
 pub(crate) mod smoke_alarm;
+pub(crate) mod visits;
 pub(crate) mod windows;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -6,12 +6,7 @@ use std::time::Duration;
 use crate::dice::Dice;
 use crate::jobs::seconds::Seconds;
 use crate::jobs::timed::Event;
-use crate::workload::signed;
-
-/// By how much events may be out of order: not at all, a little, or by more than a span.
-pub(crate) fn disorder(dice: &mut Dice, span: Duration) -> Duration {
-    *dice.pick(&[Duration::ZERO, Duration::from_millis(1), span / 2, span * 2])
-}
+use crate::workload::{SPAN_MS_MAX, signed};
 
 /// `records` events, of one or both sides; one is older than another before it by at most
 /// `disorder`.
@@ -43,5 +38,5 @@ pub(crate) fn events(
 
 /// Generated times stay far from the ends of their range.
 fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).min(1_000_000_000)
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).min(SPAN_MS_MAX)
 }

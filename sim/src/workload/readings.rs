@@ -6,13 +6,7 @@ use std::time::Duration;
 use crate::dice::Dice;
 use crate::jobs::seconds::Seconds;
 use crate::jobs::smoke_alarm::{Alert, Reading};
-use crate::workload::signed;
-
-/// By how much readings may be out of order: not at all, a little, or by more than heat waits.
-pub(crate) fn disorder(dice: &mut Dice, alert: Alert) -> Duration {
-    let within = within_ms(alert).unsigned_abs();
-    Duration::from_millis(*dice.pick(&[0, 1, within / 2, within.saturating_mul(2)]))
-}
+use crate::workload::{SPAN_MS_MAX, signed};
 
 /// `records` readings; one is older than another before it by at most `disorder`.
 pub(crate) fn readings(
@@ -22,7 +16,7 @@ pub(crate) fn readings(
     disorder: Duration,
 ) -> Vec<Reading> {
     let bound = u64::try_from(disorder.as_millis()).unwrap_or(u64::MAX).min(SPAN_MS_MAX);
-    let within = within_ms(alert).min(SPAN_MS_MAX as i64);
+    let within = alert.within_ms().min(SPAN_MS_MAX as i64);
     let sensors = dice.below(4) + 1;
     let mut clocks = vec![0_i64; sensors as usize];
     let mut arrivals = Vec::with_capacity(records + SCENE_READINGS_MAX);
@@ -65,10 +59,4 @@ fn scene(dice: &mut Dice, within: i64) -> Vec<(i64, bool, bool)> {
     }
 }
 
-fn within_ms(alert: Alert) -> i64 {
-    i64::try_from(alert.within.as_millis()).unwrap_or(i64::MAX)
-}
-
 const SCENE_READINGS_MAX: usize = 3;
-/// Generated times stay far from the ends of their range.
-const SPAN_MS_MAX: u64 = 1_000_000_000;

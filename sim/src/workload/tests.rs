@@ -23,7 +23,7 @@ const ALERT: Alert = Alert { hot: 40.0, within: Duration::from_millis(600_000) }
 fn a_seed_keeps_its_meaning() {
     assert_eq!(splitmix64(0), 0xe220_a839_7b1d_cdaf);
     let plan = Plan::draw(&mut dice(7), 3);
-    let disorder = readings::disorder(&mut dice(7), ALERT);
+    let disorder = disorder(&mut dice(7), ALERT.within_ms());
     let hashes = [
         hash(&text::lines(&mut dice(7), 50)),
         hash(&text::repeated_lines(&mut dice(7), 50)),
@@ -76,7 +76,7 @@ fn readings_keep_their_bound_and_meet_every_corner() {
     let mut corners = BTreeSet::new();
     for seed in 0..50 {
         let mut dice = dice(seed);
-        let disorder = readings::disorder(&mut dice, ALERT);
+        let disorder = disorder(&mut dice, ALERT.within_ms());
         let readings = readings::readings(&mut dice, 100, ALERT, disorder);
         assert_eq!(readings.len(), 100);
         assert!(latest_gap(&readings) <= disorder, "seed {seed}");

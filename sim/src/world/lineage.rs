@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use cofferdam::element::{Batch, Element};
 use cofferdam::graph::Partition;
-use cofferdam::id::{ChannelIndex, VertexId};
+use cofferdam::id::{ChannelIndex, TransactionId, VertexId};
 use cofferdam::operator::sink::{SinkMachine, SinkRequest};
 use cofferdam::task::{Task, TaskOutput};
 use cofferdam::trace::Origin;
@@ -60,10 +60,10 @@ impl Lineage {
         let mut held = copy.held(0).count();
         let mut planned: BTreeMap<usize, VecDeque<Origin>> = BTreeMap::new();
         for (origin, record) in origins.iter().zip(records.clone().split()) {
-            let logged = open_rows(&copy).len();
+            let before = logged(&copy);
             handle(&mut copy, record);
             let mut lineage = Self::of(Some(*origin));
-            for rows in &open_rows(&copy)[logged..] {
+            for rows in logged_since(&copy, before).map_or(&[][..], |(_, batches)| batches) {
                 let of_rows = lineage.sink_origins(plan, &copy, rows);
                 planned.entry(SINK).or_default().extend(of_rows);
             }
@@ -83,6 +83,7 @@ impl Lineage {
                     | TaskOutput::Hurry(..)
                     | TaskOutput::Save(_)
                     | TaskOutput::WaitUntil(_)
+                    | TaskOutput::WakeAt(_)
                     | TaskOutput::Report(_)
                     | TaskOutput::Store(_)
                     | TaskOutput::Read(_)
@@ -146,9 +147,21 @@ impl Lineage {
     }
 }
 
-/// What a write-ahead sink has logged since the last barrier; a call with records only adds to it.
-pub(super) fn open_rows(task: &Task) -> &[Batch] {
-    task.sink().and_then(SinkMachine::open_rows).map_or(&[], |(_, rows)| rows)
+/// How far a write-ahead sink has logged rows: the last portion, and the batches in it.
+pub(super) fn logged(task: &Task) -> Option<(TransactionId, usize)> {
+    let (portion, batches) = task.sink().and_then(SinkMachine::last_rows)?;
+    Some((portion, batches.len()))
+}
+
+/// What a call has added to that, in the portion that it has added to. It may have closed the
+/// portion as well.
+pub(super) fn logged_since(
+    task: &Task,
+    before: Option<(TransactionId, usize)>,
+) -> Option<(TransactionId, &[Batch])> {
+    let (portion, batches) = task.sink().and_then(SinkMachine::last_rows)?;
+    let known = before.filter(|(last, _)| *last == portion).map_or(0, |(_, batches)| batches);
+    Some((portion, &batches[known..]))
 }
 
 /// Which outputs come in the same order whether records are handled alone or together: those of one

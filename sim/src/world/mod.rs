@@ -8,6 +8,7 @@
 //! ```
 //! A world can be copied at any event; the copy goes its own way.
 
+mod clock;
 mod commits;
 mod control;
 mod crash;
@@ -220,11 +221,28 @@ enum Event {
     Report(TaskMessage),
     Timer(u64),
     TaskTimer(TaskId, AttemptId),
-    Write { writer: Writer, put: Put, number: u64 },
-    Written { writer: Writer, reply: StoreReply },
-    External { task: TaskId, attempt: AttemptId, request: SinkRequest },
+    /// A task has asked to be told the time.
+    Clock(TaskId, AttemptId),
+    Write {
+        writer: Writer,
+        put: Put,
+        number: u64,
+    },
+    Written {
+        writer: Writer,
+        reply: StoreReply,
+    },
+    External {
+        task: TaskId,
+        attempt: AttemptId,
+        request: SinkRequest,
+    },
     Cancelled(AttemptId),
-    Search { life: u64, source: VertexId, known: u32 },
+    Search {
+        life: u64,
+        source: VertexId,
+        known: u32,
+    },
     Truncation(u32),
     Layout,
     QueueTold(TaskId, AttemptId, Acknowledgement),
@@ -429,6 +447,8 @@ impl World {
                 let now = self.now;
                 self.with_task(task, attempt, |task| task.handle_time(now));
             }
+            // It tells the time before all else.
+            Event::Clock(task, attempt) => self.wake(task, attempt, self.now),
             Event::Write { writer, put, number } => self.write(writer, put, number),
             Event::Written { writer, reply } => self.written(writer, reply),
             Event::External { task, attempt, request } => self.ask_external(task, attempt, request),

@@ -8,7 +8,7 @@ use cofferdam::element::{Batch, Element};
 use cofferdam::graph::Channel;
 use cofferdam::id::{AttemptId, ChannelId, OutletIndex, TaskId, TransactionId};
 use cofferdam::message::{FromTask, Loss, TaskError, TaskMessage, ToPeer};
-use cofferdam::operator::sink::{SinkMachine, SinkPlace, SinkReply, SinkRequest};
+use cofferdam::operator::sink::{SinkPlace, SinkReply, SinkRequest};
 use cofferdam::state::codec::{self, Format, Kind};
 use cofferdam::state::snapshot::Extent;
 use cofferdam::state::store::SavedState;
@@ -17,7 +17,7 @@ use cofferdam::task::{Task, TaskOutput};
 use cofferdam::trace::{Disturbance, Origin, TraceEvent};
 
 use super::in_flight::Shadow;
-use super::lineage::{Lineage, open_rows};
+use super::lineage::{Lineage, logged, logged_since};
 use super::saved::Value;
 use super::steps::digest;
 use super::{Event, Life, Put, World, Writer};
@@ -57,9 +57,9 @@ impl World {
         // The machine is taken out, so that its outputs can change the rest of the world.
         let Life::Live(mut task) = std::mem::replace(&mut slot.life, Life::Dead) else { return };
         let accepted = task.accepts_elements();
-        let logged = open_rows(&task).len();
+        let before = logged(&task);
         call(&mut task);
-        self.note_logged(&task, logged, &mut lineage);
+        self.note_logged(&task, before, &mut lineage);
         task.flush();
         self.note_produced(&task, &mut lineage);
         let wakes = !accepted && task.accepts_elements();
@@ -131,6 +131,10 @@ impl World {
             TaskOutput::WaitUntil(at) => {
                 let event = Event::TaskTimer(task.id(), task.attempt());
                 self.queue.schedule(at.max(self.now), event);
+            }
+            TaskOutput::WakeAt(at) => {
+                let at = self.when_clock_says(at).max(self.now);
+                self.queue.schedule(at, Event::Clock(task.id(), task.attempt()));
             }
             TaskOutput::Send(outlet, element) => self.send(task, outlet, element, lineage),
             TaskOutput::Block(_) => {}
@@ -480,12 +484,16 @@ impl World {
         }
     }
 
-    /// Notes where rows come from that a write-ahead sink keeps, all but the first batches that it
-    /// had before.
-    fn note_logged(&mut self, task: &Task, before: usize, lineage: &mut Lineage) {
-        let Some((portion, batches)) = task.sink().and_then(SinkMachine::open_rows) else { return };
+    /// Notes where rows come from that a write-ahead sink keeps and did not keep before.
+    fn note_logged(
+        &mut self,
+        task: &Task,
+        before: Option<(TransactionId, usize)>,
+        lineage: &mut Lineage,
+    ) {
+        let Some((portion, batches)) = logged_since(task, before) else { return };
         let plan = self.plan.clone();
-        for batch in batches.get(before..).unwrap_or_default() {
+        for batch in batches {
             let origins = lineage.sink_origins(&plan, task, batch);
             self.logged.entry(portion).or_default().extend(origins);
             let rows = batch.len() as u32;

@@ -97,7 +97,7 @@ impl World {
         let key = self.progress_key(id);
         let is_written = self.plan.job.config().mechanism == Mechanism::Transactional;
         let mut log = is_written.then(|| self.store.begin_progress(key, attempt)).flatten()?;
-        self.interposer.resumed(&mut log);
+        self.interposer.replayed(&mut log);
         self.plan.job.last_write(id, log).ok()
     }
 

@@ -43,6 +43,7 @@ impl World {
             self.take_first(id, attempt);
         }
         self.take_notices(id, attempt);
+        self.tell_clock(id, attempt);
         let Some(slot) = self.slot_mut(id, attempt) else { return };
         let (ready, next) = slot.ready(now);
         if ready.is_empty() {

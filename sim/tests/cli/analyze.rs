@@ -133,7 +133,7 @@ fn the_matrix_of_guarantees_is_the_one_that_the_program_gives() {
 /// tried with every kind of fault by `.ci/run`, and by the nightly command of HACKING.md.
 #[test]
 fn claims_of_other_jobs_hold_over_fifty_seeds_a_cell() {
-    for job in ["max", "seen", "smoke-alarm", "random-graph"] {
+    for job in ["max", "seen", "smoke-alarm", "visits", "random-graph"] {
         tried(job, "50");
     }
 }

@@ -74,6 +74,7 @@ impl Trial for Case {
         self.judge_world(&self.run(seed, variant))
     }
 }
+pub(crate) const ECHOES: Case = Case { make: echoes, ..ALARMS };
 
 impl Case {
     pub(crate) fn run(self, seed: u64, variant: Option<Variant>) -> World {

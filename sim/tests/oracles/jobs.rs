@@ -22,9 +22,11 @@ use cofferdam::operator::sink::{
 use cofferdam::operator::source::{Fetch, Source, SourceError};
 use cofferdam::state::codec;
 use cofferdam::state::key_group::KeyGroupCount;
-use cofferdam::time::EventTime;
+use cofferdam::state::kinds::{Kinds, MapCell, MapDescriptor};
+use cofferdam::time::{EventTime, ProcessingTime};
 use cofferdam_sim::options::Options;
 use cofferdam_sim::oracle::Cells;
+use serde::{Deserialize, Serialize};
 
 use crate::case::{RECORDS, Reference};
 
@@ -323,6 +325,63 @@ impl KeyedProcess for Watchful {
     }
 }
 
+/// What [`Echo`] keeps of a key: numbers, each with the time of its timer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Pending {
+    numbers: MapCell<u64, ProcessingTime>,
+}
+
+/// Remembers a number of each key until the clock has gone on, then says so.
+#[derive(Clone)]
+pub(crate) struct Echo(MapDescriptor<Pending, u64, ProcessingTime>);
+
+impl Echo {
+    pub(crate) fn new() -> Self {
+        Self(MapDescriptor::new("numbers", |pending: &mut Pending| &mut pending.numbers))
+    }
+}
+
+impl KeyedProcess for Echo {
+    type Key = u64;
+    type In = u64;
+    type State = Pending;
+    type Out = u64;
+
+    fn process(
+        &mut self,
+        number: u64,
+        context: &mut KeyedContext<'_, u64, Pending>,
+        _out: &mut impl Emit<u64>,
+    ) {
+        let due = context.processing_time().saturating_add((number % 4) as i64);
+        context.map(&self.0).insert(number, due);
+        context.register_processing_timer(due);
+    }
+
+    fn on_processing_timer(
+        &mut self,
+        time: ProcessingTime,
+        context: &mut KeyedContext<'_, u64, Pending>,
+        out: &mut impl Emit<u64>,
+    ) {
+        let mut numbers = context.map(&self.0);
+        let fired: Vec<u64> =
+            numbers.iter().filter(|(_, due)| **due == time).map(|(number, _)| *number).collect();
+        for number in fired {
+            numbers.remove(&number);
+            out.emit(number);
+        }
+    }
+
+    fn uses_clock(&self) -> bool {
+        true
+    }
+
+    fn kinds(&self) -> Kinds<Pending> {
+        Kinds::new().with(&self.0)
+    }
+}
+
 pub(crate) fn due(number: u64) -> EventTime {
     EventTime::from_millis(number as i64 + 15)
 }
@@ -370,6 +429,11 @@ pub(crate) fn watching(options: &Options, mechanism: Mechanism, sink: SinkContra
         builder.source_with_event_time("numbers", numbers, time_of, Duration::ZERO)
     };
     alarms_from(begin, Watchful, options, mechanism, sink)
+}
+
+/// As [`alarms`], by the clock.
+pub(crate) fn echoes(options: &Options, mechanism: Mechanism, sink: SinkContract) -> Job {
+    alarms_from(from_memory, Echo::new(), options, mechanism, sink)
 }
 
 /// As [`alarms`], where some subtasks have nothing for long.

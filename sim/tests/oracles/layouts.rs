@@ -66,19 +66,9 @@ fn rule_089_event_time_that_is_not_restored_is_caught() {
 }
 
 #[test]
-fn rule_088_timers_that_are_not_all_restored_are_caught() {
-    assert_caught(WINDOWS, Variant::TimersCutShort, "recovery");
-    assert_caught(WINDOWS, Variant::TimersCutShort, "output-delivery");
-}
-
-#[test]
 fn state_that_is_not_found_again_is_caught() {
     assert_caught(COUNTING, Variant::StateNotFound, "recovery");
     assert_caught(COUNTING, Variant::StateNotFound, "values");
-    assert_caught(COUNTING, Variant::UnchangedLeftOut, "recovery");
-    assert_caught(COUNTING, Variant::UnchangedLeftOut, "values");
-    let in_one_write = Case { mechanism: Mechanism::Transactional, ..COUNTING };
-    assert_caught(in_one_write, Variant::ChangesReversed, "values");
 }
 
 #[test]

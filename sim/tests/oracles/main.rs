@@ -8,6 +8,7 @@ mod jobs;
 mod layouts;
 mod several;
 mod splits;
+mod state;
 
 use cofferdam::coordinator::JobError;
 use cofferdam::guarantee::{Level, Mechanism, SinkContract};
@@ -206,7 +207,9 @@ fn transactional_updates_are_exactly_once_whatever_the_sink() {
     for sink in sinks {
         assert_held(Case { sink, ..TRANSACTIONAL });
     }
-    assert_held(Case { mechanism: Mechanism::Transactional, ..ALARMS });
+    for sink in [SinkContract::TwoPhase, SinkContract::WriteAhead] {
+        assert_held(Case { mechanism: Mechanism::Transactional, sink, ..ALARMS });
+    }
 }
 
 #[test]

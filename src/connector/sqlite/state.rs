@@ -40,6 +40,7 @@ enum Part {
     Timers,
     /// What is not keyed, in one row.
     Unkeyed,
+    ProcessingTimers,
 }
 
 type Unkeyed = (Option<EventTime>, Vec<StoredList>);
@@ -213,7 +214,8 @@ fn rows(database: &Connection, task: i64) -> rusqlite::Result<BTreeMap<Place, Ve
         let part = match row.get::<_, i64>(1)? {
             0 => Part::Keyed,
             1 => Part::Timers,
-            _ => Part::Unkeyed,
+            2 => Part::Unkeyed,
+            _ => Part::ProcessingTimers,
         };
         Ok(((row.get(0)?, part, row.get(2)?), row.get::<_, Option<Vec<u8>>>(4)?))
     })?;
@@ -223,7 +225,8 @@ fn rows(database: &Connection, task: i64) -> rusqlite::Result<BTreeMap<Place, Ve
 
 /// The rows that an operator's state comes to.
 fn places(state: OperatorState) -> Vec<(Place, Vec<u8>)> {
-    let OperatorState { uid, format: _, keyed, timers, watermark, lists } = state;
+    let OperatorState { uid, format: _, keyed, timers, processing_timers, watermark, lists } =
+        state;
     let of_groups = |part, groups: Option<Vec<(KeyGroup, Bytes)>>| {
         let row = |(group, value): (KeyGroup, Bytes)| {
             ((uid.clone(), part, group.get()), value.into_vec())
@@ -233,7 +236,9 @@ fn places(state: OperatorState) -> Vec<(Place, Vec<u8>)> {
     let unkeyed = (watermark.is_some() || !lists.is_empty())
         .then(|| ((uid.clone(), Part::Unkeyed, 0), codec::encode::<Unkeyed>(&(watermark, lists))));
     let unkeyed = Vec::from_iter(unkeyed);
-    [of_groups(Part::Keyed, keyed), of_groups(Part::Timers, timers), unkeyed].concat()
+    let timers = of_groups(Part::Timers, timers);
+    let by_clock = of_groups(Part::ProcessingTimers, processing_timers);
+    [of_groups(Part::Keyed, keyed), timers, by_clock, unkeyed].concat()
 }
 
 /// The states that rows come from.
@@ -247,6 +252,9 @@ fn operators(held: &BTreeMap<Place, Vec<u8>>) -> Result<Vec<OperatorState>, Deco
         match part {
             Part::Keyed => state.keyed.get_or_insert_default().push(of_group),
             Part::Timers => state.timers.get_or_insert_default().push(of_group),
+            Part::ProcessingTimers => {
+                state.processing_timers.get_or_insert_default().push(of_group);
+            }
             Part::Unkeyed => (state.watermark, state.lists) = codec::decode::<Unkeyed>(value)?,
         }
     }
@@ -289,7 +297,14 @@ mod tests {
         let mut list = OperatorList::new("value", Redistribution::Split);
         list.get_mut().extend_from_slice(value);
         let (uid, lists) = ("count".into(), vec![list.share()]);
-        let operator = OperatorSnapshot { uid, keyed: None, timers: None, watermark: None, lists };
+        let operator = OperatorSnapshot {
+            uid,
+            keyed: None,
+            timers: None,
+            processing_timers: None,
+            watermark: None,
+            lists,
+        };
         SavedState { follows, completed: None, operators: vec![operator] }
     }
 

@@ -213,11 +213,12 @@ impl SinkMachine {
         }
     }
 
-    /// The rows since the last barrier that a write-ahead sink keeps, and their id.
-    pub fn open_rows(&self) -> Option<(TransactionId, &[Batch])> {
+    /// The rows that a write-ahead sink has taken last and keeps, and their id: those since the
+    /// last barrier, or if there are none, those before it.
+    pub fn last_rows(&self) -> Option<(TransactionId, &[Batch])> {
         match self {
             Self::Direct | Self::TwoPhase(_) | Self::Writer(_) | Self::Committer(_) => None,
-            Self::WriteAhead(log) => log.open_rows(),
+            Self::WriteAhead(log) => log.last_rows(),
         }
     }
 

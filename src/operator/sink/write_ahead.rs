@@ -70,8 +70,11 @@ impl WriteAhead {
         self.pending.iter().cloned().collect()
     }
 
-    pub(super) fn open_rows(&self) -> Option<(TransactionId, &[Batch])> {
-        self.open.as_ref().map(|(id, rows)| (*id, &rows[..]))
+    pub(super) fn last_rows(&self) -> Option<(TransactionId, &[Batch])> {
+        let open = self.open.as_ref().map(|(id, rows)| (*id, &rows[..]));
+        open.or_else(|| {
+            self.pending.back().map(|rows| (rows.pending.transaction, &rows.batches[..]))
+        })
     }
 
     /// Every portion up to `checkpoint` is to be sent, those of aborted checkpoints included.

@@ -11,21 +11,19 @@ use cofferdam::connector::memory::VecSource;
 use cofferdam::job::Job;
 use cofferdam::operator::pattern::Pattern;
 use cofferdam::operator::source::Source;
-#[cfg(feature = "cli")]
-use cofferdam::operator::source::{Fetch, SourceError};
 use cofferdam::state::codec::DecodeError;
 
 use crate::dice::{Dice, Purpose};
+use crate::jobs::disorder::{self, Disorder};
 use crate::jobs::ends::{Ends, Watched, builder};
 #[cfg(feature = "cli")]
 use crate::jobs::files::{FieldParser, FileJob, Files, IntoOutput};
 use crate::jobs::lines::{Format, ReadsLines, cycle_lines};
 use crate::jobs::parameters::parse_duration;
 use crate::jobs::row::encoded_json;
-use crate::jobs::seconds::Seconds;
 use crate::jobs::{BuiltinJob, Case, CaseData, CaseInput, JobError, Parameter, Setup};
 use crate::reference::smoke_alarm::SmokeAlarmReference;
-use crate::workload::readings;
+use crate::workload::{self, readings};
 
 pub use model::{Alarm, Alert, Expired, Reading};
 
@@ -46,12 +44,7 @@ impl BuiltinJob for SmokeAlarm {
         &[
             Parameter { flag: "hot", default: "40", help: "a reading above this is hot" },
             Parameter { flag: "within", default: "10m", help: "how long heat waits for smoke" },
-            Parameter {
-                flag: "disorder",
-                default: "end",
-                help: "by how much a reading may be older than one before it; end: by any time, \
-                       nothing is decided before the end of input",
-            },
+            disorder::PARAMETER,
         ]
     }
 
@@ -68,12 +61,12 @@ impl BuiltinJob for SmokeAlarm {
 
     fn case(&self, data: &CaseData, setup: &Setup) -> Result<Case, JobError> {
         let alert = alert(setup)?;
-        let mut disorder = disorder(setup)?;
+        let mut disorder = disorder::declared(setup)?;
         let readings = Arc::new(match &data.lines {
             Some(lines) => cycle_lines(lines, Self::FORMAT, data, parse)?,
             None => {
                 let mut dice = Dice::new(data.seed, Purpose::Workload);
-                let drawn = readings::disorder(&mut dice, alert);
+                let drawn = workload::disorder(&mut dice, alert.within_ms());
                 let declared = dice.chance(750).then_some(drawn);
                 let actual = disorder.unwrap_or(drawn);
                 disorder = disorder.or(declared);
@@ -81,8 +74,7 @@ impl BuiltinJob for SmokeAlarm {
             }
         });
         if let Some(disorder) = disorder {
-            let mut disorder = Disorder::new(disorder, "the input");
-            disorder.check(&readings)?;
+            Disorder::new(disorder, "the input").check(&readings)?;
         }
         let job =
             graph(VecSource::from(readings.clone()), alert, disorder, &Watched(setup.sink), setup)?;
@@ -94,12 +86,12 @@ impl BuiltinJob for SmokeAlarm {
     /// A declared disorder is checked by reading the file once before the job starts.
     #[cfg(feature = "cli")]
     fn over_files(&self, files: &Files, setup: &Setup) -> Result<FileJob, JobError> {
-        let (alert, disorder) = (alert(setup)?, disorder(setup)?);
+        let (alert, disorder) = (alert(setup)?, disorder::declared(setup)?);
         let input = files.input()?;
         let source = LineSource::new([input], FieldParser::<Self, _>::new(parse));
         if let Some(disorder) = disorder {
             let input = input.display().to_string();
-            check_file(source.clone(), Disorder::new(disorder, &input))?;
+            Disorder::new(disorder, &input).check_file(source.clone())?;
         }
         let ends = IntoOutput::new(files, setup.sink);
         let job = graph(source, alert, disorder, &ends, setup)?;
@@ -135,62 +127,10 @@ fn graph(
     Ok(builder.build(setup.config.clone())?)
 }
 
-/// Finds the first reading that is older than one before it by more than was declared.
-struct Disorder<'a> {
-    allowed_ms: i64,
-    latest: Seconds,
-    input: &'a str,
-}
-
-impl<'a> Disorder<'a> {
-    fn new(allowed: Duration, input: &'a str) -> Self {
-        let allowed_ms = i64::try_from(allowed.as_millis()).unwrap_or(i64::MAX);
-        Self { allowed_ms, latest: Seconds::from_millis(i64::MIN / 2), input }
-    }
-
-    fn check(&mut self, readings: &[Reading]) -> Result<(), JobError> {
-        for Reading { at, sensor, offset, .. } in readings {
-            self.latest = self.latest.max(*at);
-            let behind = self.latest.as_millis() - at.as_millis();
-            if behind > self.allowed_ms {
-                return Err(JobError::Input(format!(
-                    "{}, line {}: the reading of {sensor} at {at} s comes {behind} ms after a \
-                     later one, --disorder allows {} ms",
-                    self.input,
-                    offset + 1,
-                    self.allowed_ms
-                )));
-            }
-        }
-        Ok(())
-    }
-}
-
-#[cfg(feature = "cli")]
-fn check_file(
-    mut source: impl Source<Record = Reading>,
-    mut disorder: Disorder<'_>,
-) -> Result<(), JobError> {
-    let wrong = |error: SourceError| JobError::Input(error.to_string());
-    for mut part in source.discover(1).map_err(wrong)? {
-        while let Fetch::Records(readings) = source.read(&mut part, 1024).map_err(wrong)? {
-            disorder.check(&readings)?;
-        }
-    }
-    Ok(())
-}
-
 fn alert(setup: &Setup) -> Result<Alert, JobError> {
     let hot = setup.parameters.read("hot", finite)?;
     let within = setup.parameters.read("within", parse_duration)?;
     Ok(Alert { hot, within })
-}
-
-fn disorder(setup: &Setup) -> Result<Option<Duration>, JobError> {
-    setup.parameters.read("disorder", |text| match text {
-        "end" => Ok(None),
-        text => parse_duration(text).map(Some),
-    })
 }
 
 fn parse(offset: u64, fields: &[&str]) -> Result<Reading, String> {
@@ -216,6 +156,7 @@ impl ReadsLines for SmokeAlarm {
 mod tests {
     use super::*;
     use crate::jobs::row::Row;
+    use crate::jobs::seconds::Seconds;
     use crate::jobs::{Parameters, Shape};
     use cofferdam::config::JobConfig;
     use cofferdam::guarantee::SinkContract;

@@ -7,6 +7,7 @@ use cofferdam::operator::pattern::Found;
 use cofferdam::state::codec;
 use serde::{Deserialize, Serialize};
 
+use crate::jobs::disorder::Happened;
 use crate::jobs::row::{JsonObject, Row, json_field};
 use crate::jobs::seconds::Seconds;
 
@@ -17,6 +18,12 @@ pub struct Alert {
     pub hot: f64,
     /// How long after the heat smoke raises an alarm.
     pub within: Duration,
+}
+
+impl Alert {
+    pub(crate) fn within_ms(self) -> i64 {
+        i64::try_from(self.within.as_millis()).unwrap_or(i64::MAX)
+    }
 }
 
 /// One reading of a sensor.
@@ -38,6 +45,20 @@ impl fmt::Display for Reading {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { sensor, at, temperature, smoke, .. } = self;
         write!(f, "{sensor},{at},{temperature},{}", u8::from(*smoke))
+    }
+}
+
+impl Happened for Reading {
+    fn at(&self) -> Seconds {
+        self.at
+    }
+
+    fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    fn what(&self) -> String {
+        format!("the reading of {}", self.sensor)
     }
 }
 

@@ -15,8 +15,8 @@ use crate::jobs::ends::Ends;
 use crate::jobs::lines::{Format, ReadsLines};
 use crate::jobs::parameters::parse_duration;
 use crate::jobs::row::{JsonObject, Row, encoded_json, json_field};
-use crate::jobs::timed::{DISORDER, Event, Timed};
-use crate::jobs::{JobError, Parameter, Setup};
+use crate::jobs::timed::{Event, Timed};
+use crate::jobs::{JobError, Parameter, Setup, disorder};
 use crate::reference::Reference;
 use crate::reference::joins::{EnrichReference, IntervalReference};
 
@@ -111,7 +111,7 @@ impl Timed for IntervalJoin {
             help: "by how much the two rows of a pair may be apart; for generated input the \
                    default stands for any time",
         },
-        DISORDER,
+        disorder::PARAMETER,
     ];
     const HAS_SIDES: bool = true;
 
@@ -163,7 +163,7 @@ impl Timed for Enrich {
     const NAME: &'static str = "enrich";
     const ABOUT: &'static str = "gives each left CSV row side,key,time_s,value the right one of \
                                  its key at its time: a table that every task holds";
-    const PARAMETERS: &'static [Parameter] = &[DISORDER];
+    const PARAMETERS: &'static [Parameter] = &[disorder::PARAMETER];
     const HAS_SIDES: bool = true;
 
     fn with(_setup: &Setup, _dice: Option<&mut Dice>) -> Result<Self, JobError> {

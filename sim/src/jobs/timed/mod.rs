@@ -25,12 +25,11 @@ use crate::jobs::ends::{Ends, Watched, builder};
 #[cfg(feature = "cli")]
 use crate::jobs::files::{FieldParser, FileJob, Files, IntoOutput};
 use crate::jobs::lines::{Format, ReadsLines, cycle_lines, integer};
-use crate::jobs::parameters::parse_duration;
 use crate::jobs::row::{JsonObject, Row, json_field};
 use crate::jobs::seconds::Seconds;
-use crate::jobs::{BuiltinJob, Case, CaseData, CaseInput, JobError, Parameter, Setup};
+use crate::jobs::{BuiltinJob, Case, CaseData, CaseInput, JobError, Parameter, Setup, disorder};
 use crate::reference::Reference;
-use crate::workload::events;
+use crate::workload::{self, events};
 
 pub(crate) use joins::{Enrich, Enriched, IntervalJoin, Pair};
 pub(crate) use windows::{WindowKind, WindowSum, Windows};
@@ -111,22 +110,6 @@ pub(crate) trait Timed: ReadsLines + Sync + Sized + 'static {
     fn json(uid: &str, row: &[u8]) -> Result<Vec<u8>, DecodeError>;
 }
 
-/// The parameter that says how far out of order the input may be.
-pub(crate) const DISORDER: Parameter = Parameter {
-    flag: "disorder",
-    default: "end",
-    help: "by how much a record may be older than one before it; end: by any time, nothing is \
-           decided before the end of input",
-};
-
-/// Reads [`DISORDER`].
-pub(crate) fn disorder(setup: &Setup) -> Result<Option<Duration>, JobError> {
-    setup.parameters.read(DISORDER.flag, |text| match text {
-        "end" => Ok(None),
-        text => parse_duration(text).map(Some),
-    })
-}
-
 /// A [`Timed`] job by its name.
 pub(crate) struct ByTime<J>(PhantomData<fn(J)>);
 
@@ -156,7 +139,7 @@ impl<J: Timed> BuiltinJob for ByTime<J> {
     }
 
     fn case(&self, data: &CaseData, setup: &Setup) -> Result<Case, JobError> {
-        let mut disorder = disorder(setup)?;
+        let mut disorder = disorder::declared(setup)?;
         let mut dice = Dice::new(data.seed, Purpose::Workload);
         let (job, events) = match &data.lines {
             Some(lines) => {
@@ -165,7 +148,7 @@ impl<J: Timed> BuiltinJob for ByTime<J> {
             }
             None => {
                 let job = J::with(setup, Some(&mut dice))?;
-                let drawn = events::disorder(&mut dice, job.span());
+                let drawn = workload::disorder(&mut dice, span_ms(&job));
                 let declared = dice.chance(750).then_some(drawn);
                 let actual = disorder.unwrap_or(drawn);
                 disorder = disorder.or(declared);
@@ -190,7 +173,7 @@ impl<J: Timed> BuiltinJob for ByTime<J> {
         let parser = FieldParser::<J, _>::new(|_, fields: &[&str]| J::parse(fields));
         let source = LineSource::new(files.inputs()?, parser);
         let ends = IntoOutput::new(files, setup.sink);
-        let job = graph(&J::with(setup, None)?, source, disorder(setup)?, &ends, setup)?;
+        let job = graph(&J::with(setup, None)?, source, disorder::declared(setup)?, &ends, setup)?;
         Ok(ends.finish(job))
     }
 }
@@ -218,4 +201,8 @@ fn is_beyond(events: &[Event], allowed: Duration) -> bool {
         latest = latest.max(event.at.as_millis());
         u128::from(latest.abs_diff(event.at.as_millis())) > allowed.as_millis()
     })
+}
+
+fn span_ms(job: &impl Timed) -> i64 {
+    i64::try_from(job.span().as_millis()).unwrap_or(i64::MAX)
 }

@@ -15,8 +15,8 @@ use crate::jobs::lines::{Format, ReadsLines};
 use crate::jobs::parameters::parse_duration;
 use crate::jobs::row::{JsonObject, Row, encoded_json, json_field};
 use crate::jobs::seconds::Seconds;
-use crate::jobs::timed::{DISORDER, Event, Timed};
-use crate::jobs::{JobError, Parameter, Setup};
+use crate::jobs::timed::{Event, Timed};
+use crate::jobs::{JobError, Parameter, Setup, disorder};
 use crate::reference::Reference;
 use crate::reference::windows::WindowsReference;
 
@@ -92,7 +92,7 @@ impl Timed for Windows {
             help: "for how long a window takes records in when it is complete; later ones go to \
                    the output late",
         },
-        DISORDER,
+        disorder::PARAMETER,
     ];
     const HAS_SIDES: bool = false;
 
