@@ -15,7 +15,7 @@ use crate::message::{Found, FromTask, TaskError, TaskMessage, ToTask};
 use crate::runtime::deploy::{self, Cargo, Origin, Refusal};
 use crate::runtime::guard;
 use crate::runtime::mail::{ToCoordinator, ToWorker, WorkerAddress};
-use crate::runtime::options::{RunError, RunEvent, RunReport, StopAt};
+use crate::runtime::options::{CheckpointFigures, RunError, RunEvent, RunReport, StopAt};
 use crate::runtime::savepoint::Savepoint;
 use crate::runtime::slot::Counters;
 use crate::runtime::store::CheckpointStore;
@@ -59,6 +59,8 @@ pub(super) struct Progress {
     bytes: BTreeMap<CheckpointId, u64>,
     /// How many records each source task has lost of each split.
     lost: BTreeMap<(TaskId, SplitId), u64>,
+    /// What the store said last of a task's part that it does not hold.
+    not_stored: Option<String>,
     report: RunReport,
 }
 
@@ -84,7 +86,7 @@ impl Conductor<'_> {
                 continue;
             }
             if let Some(outcome) = self.progress.outcome.take() {
-                outcome?;
+                outcome.map_err(|error| self.explained(error))?;
                 self.write_savepoint(&coordinator)?;
                 return Ok(self.report(&coordinator));
             }
@@ -105,6 +107,7 @@ impl Conductor<'_> {
         match received {
             Ok(ToCoordinator::Message(message)) => coordinator.handle_message(now, message),
             Ok(ToCoordinator::Stored(reply)) => coordinator.handle_stored(now, reply),
+            Ok(ToCoordinator::NotStored { task, text }) => self.tell_not_stored(task, &text),
             Ok(ToCoordinator::Cancelled(attempt)) => {
                 self.progress.cancelling -= 1;
                 if self.progress.cancelling == 0 {
@@ -171,6 +174,21 @@ impl Conductor<'_> {
         });
     }
 
+    fn tell_not_stored(&mut self, task: TaskId, text: &str) {
+        let uids = self.job.graph().vertex_of(task).uids.join(" -> ");
+        let text = format!("what '{uids}' ({task}) has to store was not stored: {text}");
+        (self.observer)(RunEvent::NotStored(&text));
+        self.progress.not_stored = Some(text);
+    }
+
+    /// The end of a job that had too many failures, with what the store said if it may be to blame.
+    fn explained(&self, error: JobError) -> RunError {
+        match (RunError::from(error), &self.progress.not_stored) {
+            (RunError::Failed(error), Some(text)) => RunError::Failed(format!("{error}: {text}")),
+            (error, _) => error,
+        }
+    }
+
     /// Writes the checkpoint that the job has stopped at as a savepoint, if one is wanted. All that
     /// was pending is committed by now.
     fn write_savepoint(&self, coordinator: &Coordinator) -> Result<(), RunError> {
@@ -188,6 +206,10 @@ impl Conductor<'_> {
             records_lost: self.progress.lost.values().sum(),
             restarts: coordinator.stats().restarts,
             wall: self.started.elapsed(),
+            checkpoints: CheckpointFigures {
+                sync_max: Duration::from_nanos(self.counters.sync_max.load(Ordering::Relaxed)),
+                ..self.progress.report.checkpoints
+            },
             ..self.progress.report
         }
     }

@@ -48,7 +48,7 @@ use self::throttle::Throttle;
 
 pub use self::file_store::FileStore;
 pub use self::options::{
-    CheckpointFigures, Resume, RunError, RunEvent, RunOptions, RunReport, StopAt,
+    CheckpointFigures, Resume, RunError, RunEvent, RunOptions, RunReport, Snapshots, StopAt,
 };
 pub use self::recover::{begins_anew, first_reservation};
 pub use self::savepoint::{Savepoint, SavepointError};
@@ -105,6 +105,7 @@ pub fn run(job: &Job, options: RunOptions) -> Result<RunReport, RunError> {
         throttle: throttle.clone(),
         drains,
         counters: counters.clone(),
+        writes: (options.snapshots == Snapshots::Sync).then(|| options.store.clone()),
         started,
     });
     let mut crew = crew.map_err(too_many)?;

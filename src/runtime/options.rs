@@ -31,6 +31,19 @@ pub struct RunOptions {
     pub stop_at: Option<StopAt>,
     /// What to do with restored state that no operator of the job claims.
     pub left: Left,
+    /// Who encodes and writes snapshots.
+    pub snapshots: Snapshots,
+}
+
+/// Who encodes and writes a task's part of a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Snapshots {
+    /// A thread of its own. The task shares its state with the snapshot, goes on, and copies what
+    /// it writes to meanwhile.
+    Async,
+    /// The task itself: no record is handled before its part is stored. Nothing is copied, so that
+    /// state needs its memory once.
+    Sync,
 }
 
 /// Where a run stops with a savepoint.
@@ -59,6 +72,7 @@ impl RunOptions {
             stop: Arc::default(),
             stop_at: None,
             left: Left::Refused,
+            snapshots: Snapshots::Async,
         }
     }
 }
@@ -95,6 +109,8 @@ pub enum RunEvent<'a> {
         /// As in [`RunReport`].
         records_out: u64,
     },
+    /// A task's part of a checkpoint, or what else it has to store, is not stored.
+    NotStored(&'a str),
 }
 
 /// What came of a run that did its work.
@@ -124,8 +140,19 @@ pub struct CheckpointFigures {
     pub duration: Duration,
     /// The longest.
     pub duration_max: Duration,
+    /// The longest that a task took to cut its state, or under [`Snapshots::Sync`] to store it:
+    /// for so long no record went through it. Checkpoints that did not complete are counted too.
+    pub sync_max: Duration,
     /// The bytes of all tasks' parts, all together.
     pub bytes: u64,
+}
+
+impl CheckpointFigures {
+    /// From the trigger to the end, on average.
+    pub fn duration_mean(&self) -> Duration {
+        let count = u32::try_from(self.count).unwrap_or(u32::MAX);
+        self.duration.checked_div(count).unwrap_or_default()
+    }
 }
 
 /// Why a run ended before its work was done, by blame.

@@ -21,7 +21,7 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::folder::{self, Description, Folders, Settled};
 use crate::cli::mark::{self, History, Mark, OutputLock};
 use crate::cli::mode::{Backend, CHECKPOINT_INTERVAL, EngineArgs, Mode};
-use crate::cli::output::{Console, grouped, seconds};
+use crate::cli::output::{Console, grouped, millis, seconds};
 use crate::cli::shown::{Completed, completed};
 use crate::cli::signals::stop_flag;
 use crate::cli::state::refuse_old_state;
@@ -98,6 +98,10 @@ struct Summary {
     records_in: u64,
     records_out: u64,
     checkpoints: u64,
+    checkpoint_mean_ms: f64,
+    checkpoint_max_ms: f64,
+    /// The longest that one kept a task from its records.
+    checkpoint_sync_max_ms: f64,
     restarts: u64,
     wall_s: f64,
     records_per_s: f64,
@@ -148,6 +152,7 @@ pub(crate) fn run(args: &RunArgs, console: &Console) -> Result<Exit, Failure> {
         stop,
         stop_at: args.savepoint.stop_at(),
         left: args.savepoint.left(),
+        snapshots: args.engine.checkpoints.snapshots(),
     };
     let report = runtime::run(&built.job, options);
     progress.finish_and_clear();
@@ -215,7 +220,7 @@ impl RunArgs {
             refuse_old_state(self.engine.state.file(&self.output).as_ref())?;
             let history = History::begin();
             Mark { history: history.clone(), checkpoint: None }.leave(&self.output)?;
-            let store = Arc::new(MemoryStore::new());
+            let store = Arc::new(MemoryStore::with_limit(self.engine.checkpoints.memory_limit));
             return Ok(Start { store, folder: None, is_anew, described, history, _lock: lock });
         }
         let folder = self.engine.checkpoints.folder(&self.output);
@@ -253,6 +258,7 @@ fn observer(
             grouped(records_in),
             grouped(records_out)
         )),
+        RunEvent::NotStored(text) => progress.suspend(|| console.explain(text)),
         RunEvent::Note(note) => {
             progress.suspend(|| tell_note(&console, note, &mut last_cause));
             if let CoordinatorNote::CheckpointCompleted { checkpoint, .. } = note {
@@ -302,6 +308,9 @@ fn summary(job: &'static str, mode: Mode, report: &RunReport, built: &FileJob) -
         records_in: report.records_in,
         records_out: report.records_out,
         checkpoints: report.checkpoints.count,
+        checkpoint_mean_ms: millis(report.checkpoints.duration_mean()),
+        checkpoint_max_ms: millis(report.checkpoints.duration_max),
+        checkpoint_sync_max_ms: millis(report.checkpoints.sync_max),
         restarts: report.restarts,
         wall_s: seconds(report.wall),
         records_per_s: (report.records_in as f64 / wall_s.max(1e-9)).round(),
@@ -321,7 +330,14 @@ fn tell(summary: &Summary, is_anew: bool, console: &Console) {
         grouped(summary.records_out),
         grouped(summary.records_per_s as u64)
     ));
-    console.say(format!("  checkpoints: {checkpoints}, restarts: {restarts}"));
+    let took = match checkpoints {
+        0 => String::new(),
+        _ => format!(
+            " ({} ms each, records stood still for {} ms at the most)",
+            summary.checkpoint_mean_ms, summary.checkpoint_sync_max_ms
+        ),
+    };
+    console.say(format!("  checkpoints: {checkpoints}{took}, restarts: {restarts}"));
     if let Some(checksum) = summary.checksum {
         console.say(format!("  checksum {checksum}"));
     }

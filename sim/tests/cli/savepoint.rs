@@ -222,3 +222,21 @@ fn what_a_savepoint_can_not_be_taken_of_or_restored_into_is_said() {
     let done = count(&folder, &input, "wide", &wide).exits(2);
     assert!(done.err.contains("128 at the most, and 'lines -> split' has 200"), "{}", done.err);
 }
+
+#[test]
+fn a_checkpoint_above_the_limit_of_memory_is_refused_by_operator_size_and_limit() {
+    let folder = Folder::new("backend-limit");
+    let (input, counts) = text(&folder);
+    let small = ["--backend", "memory", "--memory-limit", "300", "--restarts", "none"];
+    let done = count(&folder, &input, "a", &small);
+    assert_eq!(done.code, Some(1), "{done:?}");
+    let words = ["'fold -> out' (t", " bytes", "the limit of 300", "keep checkpoints in files"];
+    words.iter().for_each(|word| assert!(done.err.contains(word), "{}", done.err));
+    let large = ["--backend", "memory", "--snapshots", "sync", "--format", "json"];
+    let done = count(&folder, &input, "b", &large).exits(0);
+    assert_eq!(changes(&folder, &["b"]), every_change(&counts));
+    let summary = done.summary();
+    for field in ["checkpoint_mean_ms", "checkpoint_max_ms", "checkpoint_sync_max_ms"] {
+        assert!(summary[field].as_f64().unwrap() > 0.0, "{field}: {summary}");
+    }
+}

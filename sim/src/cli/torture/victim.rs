@@ -60,11 +60,11 @@ impl Victim {
             ("--parallelism", args.engine.mode.parallelism.to_string()),
             ("--checkpoint-interval", interval),
             ("--checkpoints", path(&checkpoints)),
-            ("--retain", args.engine.checkpoints.retain.to_string()),
             ("--restarts", args.engine.restarts.text.clone()),
         ];
+        let flags = flags.into_iter().chain(args.engine.checkpoints.words());
         let mut arguments = vec!["run".to_owned(), args.job.clone(), "--origins".to_owned()];
-        arguments.extend(flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]));
+        arguments.extend(flags.flat_map(|(flag, value)| [flag.to_owned(), value]));
         arguments.extend(args.engine.checkpoints.barriers.words(mode.mechanism));
         arguments.extend(args.engine.state.words(output));
         arguments.extend(args.engine.parameters.words());
