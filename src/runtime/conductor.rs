@@ -61,7 +61,7 @@ pub(super) struct Progress {
     lost: BTreeMap<(TaskId, SplitId), u64>,
     /// What the store said last of a task's part that it does not hold.
     not_stored: Option<String>,
-    report: RunReport,
+    figures: CheckpointFigures,
 }
 
 /// A search for splits behind the first `known` ones.
@@ -208,9 +208,8 @@ impl Conductor<'_> {
             wall: self.started.elapsed(),
             checkpoints: CheckpointFigures {
                 sync_max: Duration::from_nanos(self.counters.sync_max.load(Ordering::Relaxed)),
-                ..self.progress.report.checkpoints
+                ..self.progress.figures
             },
-            ..self.progress.report
         }
     }
 
@@ -305,7 +304,7 @@ impl CoordinatorDriver for Conductor<'_> {
 
     fn note(&mut self, note: CoordinatorNote) {
         if let CoordinatorNote::CheckpointCompleted { checkpoint, duration, .. } = note {
-            let figures = &mut self.progress.report.checkpoints;
+            let figures = &mut self.progress.figures;
             figures.count += 1;
             figures.duration += duration;
             figures.duration_max = figures.duration_max.max(duration);
