@@ -20,6 +20,7 @@
 
 mod channel;
 mod conductor;
+mod control;
 mod crew;
 mod deploy;
 mod file_store;
@@ -46,12 +47,15 @@ use self::crew::Crew;
 use self::slot::{Counters, Office};
 use self::throttle::Throttle;
 
+pub use self::control::{
+    AfterSavepoint, AwaitedSavepoint, JobHandle, Orders, SavepointOrder, control,
+};
 pub use self::file_store::FileStore;
 pub use self::options::{
     CheckpointFigures, Resume, RunError, RunEvent, RunOptions, RunReport, Snapshots, StopAt,
 };
 pub use self::recover::{begins_anew, first_reservation};
-pub use self::savepoint::{Savepoint, SavepointError};
+pub use self::savepoint::{Savepoint, SavepointError, SavepointNote};
 pub use self::store::{CheckpointStore, MemoryStore, PutError, StoreError};
 
 /// Runs `job` to its end.
@@ -89,7 +93,7 @@ pub fn run(job: &Job, options: RunOptions) -> Result<RunReport, RunError> {
     let counters = Arc::new(Counters::default());
     let records_max = options.stop_at.as_ref().map(|stop| stop.records);
     let drains = options.stop_at.as_ref().is_some_and(|stop| stop.drains);
-    let throttle = Arc::new(Throttle::new(options.records_per_second, records_max));
+    let throttle = Arc::new(Throttle::new(options.records_per_second, records_max, drains));
     let elements_max = deploy::elements_max(job);
     let workers = options.workers.clamp(1, deploy::workers_max(job.graph()));
     let homes = Arc::new(deploy::homes(job.graph(), workers));
@@ -103,7 +107,6 @@ pub fn run(job: &Job, options: RunOptions) -> Result<RunReport, RunError> {
         coordinator: to_coordinator.clone(),
         writer: writer.clone(),
         throttle: throttle.clone(),
-        drains,
         counters: counters.clone(),
         writes: (options.snapshots == Snapshots::Sync).then(|| options.store.clone()),
         started,
@@ -121,6 +124,7 @@ pub fn run(job: &Job, options: RunOptions) -> Result<RunReport, RunError> {
         observer: options.observer,
         stop: options.stop,
         stop_at: options.stop_at,
+        orders: options.orders,
         throttle: throttle.clone(),
         started,
         progress: Progress::default(),

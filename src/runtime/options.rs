@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::coordinator::{CoordinatorNote, JobError};
 use crate::job::Left;
+use crate::runtime::control::Orders;
 use crate::runtime::store::{CheckpointStore, MemoryStore, StoreError};
 use crate::state::store::StateStore;
 
@@ -29,6 +30,8 @@ pub struct RunOptions {
     pub stop: Arc<AtomicBool>,
     /// If the run is to stop with a savepoint.
     pub stop_at: Option<StopAt>,
+    /// What is said to the run by its [`JobHandle`](super::JobHandle).
+    pub orders: Option<Orders>,
     /// What to do with restored state that no operator of the job claims.
     pub left: Left,
     /// Who encodes and writes snapshots.
@@ -71,6 +74,7 @@ impl RunOptions {
             observer: Box::new(|_| {}),
             stop: Arc::default(),
             stop_at: None,
+            orders: None,
             left: Left::Refused,
             snapshots: Snapshots::Async,
         }

@@ -35,8 +35,6 @@ pub(super) struct Office {
     pub(super) coordinator: Sender<ToCoordinator>,
     pub(super) writer: Sender<WriteOrder>,
     pub(super) throttle: Arc<Throttle>,
-    /// When all is read that may be, the data ends.
-    pub(super) drains: bool,
     pub(super) counters: Arc<Counters>,
     /// The store, if tasks write their parts of checkpoints themselves.
     pub(super) writes: Option<Arc<dyn CheckpointStore>>,
@@ -368,7 +366,7 @@ impl Hands {
                 let request = self.read.take()?;
                 return Some(DueRead::Source(ReadRequest { records_max, ..request }));
             }
-            Allowed::Nothing if office.drains && office.throttle.is_spent() => {
+            Allowed::End => {
                 return self.read.take().map(|request| DueRead::End(request.split));
             }
             Allowed::Later(at) => Some(at),

@@ -10,7 +10,7 @@ use cofferdam::connector::file::Fingerprint;
 use cofferdam::guarantee::{SinkContract, StateHome};
 use cofferdam::id::CheckpointId;
 use cofferdam::job::Job;
-use cofferdam::runtime::{self, CheckpointStore, Resume, Savepoint};
+use cofferdam::runtime::{self, CheckpointStore, Resume, Savepoint, SavepointNote};
 use cofferdam::storage::StoreKey;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -147,6 +147,9 @@ struct Left {
     /// What was shown when a savepoint was taken.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     shown: Vec<(String, u64)>,
+    /// It had come to its end there.
+    #[serde(default)]
+    has_ended: bool,
 }
 
 /// The folders of a run, and the store in the one of its checkpoints, which is locked for it.
@@ -388,8 +391,13 @@ impl Folders<'_> {
         checkpoint: Option<CheckpointId>,
     ) -> Result<(), Failure> {
         let (description, history) = (described.clone(), history.clone());
-        let left =
-            Left { description, history: Some(history.clone()), contents, shown: Vec::new() };
+        let left = Left {
+            description,
+            history: Some(history.clone()),
+            contents,
+            shown: Vec::new(),
+            has_ended: false,
+        };
         left.write(self.checkpoints)?;
         Mark { history, checkpoint }.leave(self.output)
     }
@@ -408,17 +416,27 @@ impl Left {
     }
 }
 
-/// Leaves in a savepoint what its run was, and what it has shown.
+/// Leaves in a savepoint that a run has ended with what the run was, and what it has shown.
 pub(crate) fn leave_in_savepoint(
     savepoint: &Path,
     described: &Description,
     output: &Output,
 ) -> Result<(), Failure> {
+    let note = savepoint_note(described, Some(output))?;
+    Savepoint::leave_note(savepoint, &note).map_err(Failure::input)
+}
+
+/// What a run was that a savepoint is taken of, and what it has shown, if it shows nothing more.
+pub(crate) fn savepoint_note(
+    described: &Description,
+    ended: Option<&Output>,
+) -> Result<SavepointNote, Failure> {
     let contents = described.input.iter().map(|path| Fingerprint::of(path));
     let contents = contents.collect::<Result<_, _>>().map_err(Failure::input)?;
-    let description = described.clone();
-    let left = Left { description, history: None, contents, shown: extents(output) };
-    Savepoint::leave_note(savepoint, &left).map_err(Failure::input)
+    let (description, shown) = (described.clone(), ended.map(extents).unwrap_or_default());
+    let has_ended = ended.is_some();
+    let left = Left { description, history: None, contents, shown, has_ended };
+    Ok(SavepointNote::of(&left))
 }
 
 /// Checks that a sink which shows rows once has shown none behind a savepoint: a run that began
@@ -443,6 +461,15 @@ fn refuse_shown(
     }
     if !described.mode.sink.awaits_completion() {
         return Ok(());
+    }
+    let is_of_running =
+        |before: &Left| before.description.output == described.output && !before.has_ended;
+    if before.is_some_and(is_of_running) {
+        return Err(Failure::input(format!(
+            "--resume {}: the run that it was taken of went on, and commits rows to {output} that \
+             would be there twice: name another --output",
+            savepoint.display()
+        )));
     }
     let shown = extents(output);
     let is_known =

@@ -12,6 +12,7 @@ mod analyze;
 mod barriers;
 #[cfg(feature = "sqlite")]
 mod database;
+mod edit;
 mod exit;
 mod folder;
 mod graph;
@@ -21,6 +22,7 @@ mod mode;
 mod output;
 mod readable;
 mod replay;
+mod requests;
 mod run;
 mod shown;
 mod signals;

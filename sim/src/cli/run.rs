@@ -1,7 +1,7 @@
 //! `run`: a job on the real engine, over real files.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
@@ -12,7 +12,8 @@ use cofferdam::id::CheckpointId;
 use cofferdam::job::{Job, Left};
 use cofferdam::message::Loss;
 use cofferdam::runtime::{
-    self, CheckpointStore, FileStore, MemoryStore, Resume, RunEvent, RunOptions, RunReport, StopAt,
+    self, CheckpointStore, FileStore, JobHandle, MemoryStore, Resume, RunEvent, RunOptions,
+    RunReport, StopAt,
 };
 use indicatif::ProgressBar;
 use serde::Serialize;
@@ -22,6 +23,7 @@ use crate::cli::folder::{self, Description, Folders, Settled};
 use crate::cli::mark::{self, History, Mark, OutputLock};
 use crate::cli::mode::{Backend, CHECKPOINT_INTERVAL, EngineArgs, Mode};
 use crate::cli::output::{Console, grouped, millis, seconds};
+use crate::cli::requests::Clerk;
 use crate::cli::shown::{Completed, completed};
 use crate::cli::signals::stop_flag;
 use crate::cli::state::refuse_old_state;
@@ -141,6 +143,8 @@ pub(crate) fn run(args: &RunArgs, console: &Console) -> Result<Exit, Failure> {
         sink: mode.sink,
         history: start.history.clone(),
     };
+    let (handle, orders) = runtime::control();
+    let clerk = start.clerk(handle, &args.output)?;
     let progress = console.spinner();
     let options = RunOptions {
         workers: args.workers.unwrap_or(RunOptions::default().workers),
@@ -151,11 +155,13 @@ pub(crate) fn run(args: &RunArgs, console: &Console) -> Result<Exit, Failure> {
         observer: observer(console, progress.clone(), leaves),
         stop,
         stop_at: args.savepoint.stop_at(),
+        orders: Some(orders),
         left: args.savepoint.left(),
         snapshots: args.engine.checkpoints.snapshots(),
     };
     let report = runtime::run(&built.job, options);
     progress.finish_and_clear();
+    clerk.into_iter().for_each(Clerk::end);
     let report = report?;
     if let Some(folder) = &start.folder {
         let last = Completed::read(folder)?.unwrap_or_default().checkpoint;
@@ -182,6 +188,20 @@ struct Start {
     history: History,
     /// Held until the run has ended.
     _lock: OutputLock,
+}
+
+impl Start {
+    /// Serves those who want savepoints of the run, if there is a place where they can ask.
+    fn clerk(&self, handle: JobHandle, output: &Output) -> Result<Option<Clerk>, Failure> {
+        let Some(folder) = self.folder.clone() else { return Ok(None) };
+        let note = folder::savepoint_note(&self.described, None)?;
+        let (described, output) = (self.described.clone(), output.clone());
+        let finish =
+            move |savepoint: &Path| folder::leave_in_savepoint(savepoint, &described, &output);
+        let clerk = Clerk::start(folder.clone(), handle, note, finish);
+        let failed = |error| Failure::input(format!("{}: {error}", folder.display()));
+        clerk.map(Some).map_err(failed)
+    }
 }
 
 /// What a run leaves of each complete checkpoint.
