@@ -178,11 +178,13 @@ impl<O: Operator> Segment for Named<O> {
     }
 
     fn restore(&mut self, extent: Extent, states: &[OperatorState]) -> Result<(), RestoreError> {
-        match (states.iter().find(|state| *state.uid == *self.uid), extent) {
+        let restored = match (states.iter().find(|state| *state.uid == *self.uid), extent) {
             (Some(state), Extent::Whole) => self.operator.restore(state),
             (Some(changes), Extent::Changes) => self.operator.apply(changes),
             (None, _) => Ok(()),
-        }
+        };
+        let uid = || self.uid.to_string();
+        restored.map_err(|error| RestoreError::Operator { uid: uid(), error: Box::new(error) })
     }
 
     fn describe(&self, into: &mut Vec<(Arc<str>, OperatorTraits)>) {

@@ -40,6 +40,7 @@ use std::sync::mpsc;
 
 use crate::coordinator::Coordinator;
 use crate::job::Job;
+use crate::state::store::StateStore;
 use crate::time::Instant;
 
 use self::conductor::{Conductor, Progress};
@@ -52,7 +53,8 @@ pub use self::control::{
 };
 pub use self::file_store::FileStore;
 pub use self::options::{
-    CheckpointFigures, Resume, RunError, RunEvent, RunOptions, RunReport, Snapshots, StopAt,
+    CheckpointFigures, Claim, Kept, Resume, RunError, RunEvent, RunOptions, RunReport, Snapshots,
+    StopAt,
 };
 pub use self::recover::{begins_anew, first_reservation};
 pub use self::savepoint::{Savepoint, SavepointError, SavepointNote};
@@ -67,20 +69,19 @@ pub use self::store::{CheckpointStore, MemoryStore, PutError, StoreError};
 /// # Panics
 /// If a worker dies of a bug of the engine's own.
 pub fn run(job: &Job, options: RunOptions) -> Result<RunReport, RunError> {
-    let home = job.config().state;
-    let state_store = options.state_store.filter(|_| home.is_external());
-    if home.is_external() && state_store.is_none() {
-        return Err(RunError::Input(format!(
-            "state that is {home} needs a store to live in: set RunOptions::state_store"
-        )));
-    }
+    let state_store = state_store(job, options.state_store)?;
     let started = std::time::Instant::now();
     if let Some(stop) = &options.stop_at {
         savepoint::check(job, &stop.savepoint)?;
     }
-    let store = options.store.as_ref();
-    let (job, recovered) = &recover::find(job, store, &options.resume, options.left)?;
-    store.sweep()?;
+    let store = options.store.clone();
+    let begins = recover::Begin {
+        store: store.as_ref(),
+        resume: &options.resume,
+        left: options.left,
+        claim: options.claim,
+    };
+    let (job, recovered) = &begins.prepare(job)?;
     let coordinator = Coordinator::new(
         job.name().to_owned(),
         job.plan(),
@@ -129,5 +130,24 @@ pub fn run(job: &Job, options: RunOptions) -> Result<RunReport, RunError> {
         started,
         progress: Progress::default(),
     };
-    conductor.run(coordinator, &mail)
+    let end = conductor.run(coordinator, &mail);
+    // Nothing is written any more when the crew is gone.
+    drop(crew);
+    let cleaned = recover::clean_up(store.as_ref(), options.kept.after(&end));
+    end.and_then(|report| cleaned.map(|()| report).map_err(RunError::from))
+}
+
+/// The store of keyed state, if any lives outside of the tasks.
+fn state_store(
+    job: &Job,
+    given: Option<Arc<dyn StateStore>>,
+) -> Result<Option<Arc<dyn StateStore>>, RunError> {
+    let home = job.config().state;
+    let store = given.filter(|_| home.is_external());
+    if home.is_external() && store.is_none() {
+        return Err(RunError::Input(format!(
+            "state that is {home} needs a store to live in: set RunOptions::state_store"
+        )));
+    }
+    Ok(store)
 }

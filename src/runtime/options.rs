@@ -36,6 +36,47 @@ pub struct RunOptions {
     pub left: Left,
     /// Who encodes and writes snapshots.
     pub snapshots: Snapshots,
+    /// When the run leaves its checkpoints behind.
+    pub kept: Kept,
+    /// Whose the checkpoint or savepoint is that [`Resume::From`] names. If nothing is said: the
+    /// run's, if it lies in the run's own store, else the user's.
+    pub claim: Option<Claim>,
+}
+
+/// When a run that has ended leaves its checkpoints behind (rule 111). A process that dies leaves
+/// them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// Whatever its end is. The last checkpoint of a run that has done its work covers the end of
+    /// the input.
+    Always,
+    /// When it was stopped by [`RunOptions::stop`] or failed.
+    OnCancel,
+    /// When it failed.
+    OnFailure,
+    /// Never.
+    Never,
+}
+
+impl Kept {
+    /// Whether they are left behind after such an end.
+    pub fn after<T>(self, end: &Result<T, RunError>) -> bool {
+        match (self, end) {
+            (Self::Always, _) => true,
+            (Self::Never, _) => false,
+            (Self::OnCancel, end) => end.is_err(),
+            (Self::OnFailure, end) => end.as_ref().is_err_and(|error| *error != RunError::Stopped),
+        }
+    }
+}
+
+/// Whose the checkpoint or savepoint is that a run begins at (rule 112).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// The user's: the run copies it, and neither changes nor needs it.
+    User,
+    /// The run's: it is moved into the run's own store, where it goes as any other checkpoint does.
+    Run,
 }
 
 /// Who encodes and writes a task's part of a checkpoint.
@@ -77,6 +118,8 @@ impl RunOptions {
             orders: None,
             left: Left::Refused,
             snapshots: Snapshots::Async,
+            kept: Kept::Always,
+            claim: None,
         }
     }
 }

@@ -212,6 +212,24 @@ impl Savepoint {
         file.is_file().then(|| read(&file, Kind::SavepointNote)).transpose()
     }
 
+    /// Removes the savepoint in `folder`, and the folder unless somebody else keeps something
+    /// there: first what makes it one.
+    ///
+    /// # Errors
+    /// If something of it may still be there.
+    pub(super) fn remove(folder: &Path) -> Result<(), SavepointError> {
+        let gone = |file: &Path| durable::remove(file).map_err(|error| failed(file, &error));
+        gone(&folder.join(INDEX))?;
+        durable::sync_folder(folder).map_err(|error| failed(folder, &error))?;
+        let names = durable::names_in(folder).map_err(|error| failed(folder, &error))?;
+        let (ours, others): (Vec<_>, Vec<_>) = names.iter().partition(|(name, _)| is_left(name));
+        ours.iter().try_for_each(|(_, file)| gone(file))?;
+        match others.is_empty() {
+            true => fs::remove_dir(folder).map_err(|error| failed(folder, &error)),
+            false => Ok(()),
+        }
+    }
+
     /// Writes it into `folder`, which is made, and `note` beside it; durably, and whole or not at
     /// all.
     ///
@@ -284,14 +302,16 @@ fn check_free(folder: &Path) -> Result<(), SavepointError> {
         return Ok(());
     }
     let names = durable::names_in(folder).map_err(|error| failed(folder, &error))?;
-    let is_left = |name: &str| {
-        let name = name.strip_prefix(durable::TEMPORARY_PREFIX).unwrap_or(name);
-        name.starts_with(PART) || name == NOTE
-    };
     match folder.is_dir() && names.iter().all(|(name, _)| is_left(name)) {
         true => Ok(()),
         false => Err(SavepointError::Taken(folder.to_owned())),
     }
+}
+
+/// Whether a file of this name is part of a savepoint without its index, or on its way there.
+fn is_left(name: &str) -> bool {
+    let name = name.strip_prefix(durable::TEMPORARY_PREFIX).unwrap_or(name);
+    name.starts_with(PART) || name == NOTE
 }
 
 fn part_name(task: TaskId) -> String {

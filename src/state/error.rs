@@ -6,6 +6,14 @@ use crate::state::key_group::{KeyGroup, KeyGroupRange};
 /// Why keyed state or timers can not be restored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RestoreError {
+    /// The state of this operator can not be restored.
+    #[error("the state of '{uid}': {error}")]
+    Operator {
+        /// The operator.
+        uid: String,
+        /// Why not.
+        error: Box<RestoreError>,
+    },
     /// The bytes of a group are not entries of the types that the job declares.
     #[error("{group}: {error}")]
     Decode {

@@ -545,6 +545,23 @@ pub(crate) fn refuse_old_output(output: &Output) -> Result<(), Failure> {
     }
 }
 
+/// Removes what a run leaves beside its checkpoints, which are gone, and their folder with its lock
+/// unless somebody else keeps something there.
+pub(crate) fn clear(checkpoints: &Path) -> Result<(), Failure> {
+    let failed = |error: io::Error| Failure::input(format!("{}: {error}", checkpoints.display()));
+    Completed::forget(checkpoints)?;
+    for name in [NAME, ".lock"] {
+        match fs::remove_file(checkpoints.join(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+            Ok(()) | Err(_) => {}
+        }
+    }
+    match fs::remove_dir(checkpoints) {
+        Err(error) if error.kind() != io::ErrorKind::DirectoryNotEmpty => Err(failed(error)),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
 /// What an earlier run has left in a file, if it is there.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Failure> {
     let text = match fs::read(path) {

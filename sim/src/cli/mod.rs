@@ -17,6 +17,7 @@ mod exit;
 mod folder;
 mod graph;
 mod jobs;
+mod leaks;
 mod mark;
 mod mode;
 mod output;

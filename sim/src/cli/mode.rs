@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use cofferdam::config::JobConfig;
 use cofferdam::guarantee::{Guarantee, Mechanism, SinkContract};
 use cofferdam::job::Job;
-use cofferdam::runtime::Snapshots;
+use cofferdam::runtime::{Kept, Snapshots};
 use serde::{Deserialize, Serialize};
 
 use crate::cli::barriers::{BarrierArgs, with_default};
@@ -110,6 +110,9 @@ pub(crate) struct CheckpointArgs {
     /// How many complete ones are kept
     #[arg(long, value_name = "N", value_parser = positive_size, default_value = "1")]
     pub(crate) retain: usize,
+    /// When they are left behind by a run that ends; one that is killed leaves them
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t = KeptArg::Always)]
+    keep_checkpoints: KeptArg,
     /// Where they lie
     #[arg(long, value_enum, default_value_t = Backend::Fs)]
     pub(crate) backend: Backend,
@@ -119,6 +122,19 @@ pub(crate) struct CheckpointArgs {
     /// Who encodes and writes a task's part of a checkpoint
     #[arg(long, value_enum, default_value_t = SnapshotArg::Async)]
     snapshots: SnapshotArg,
+}
+
+/// As [`Kept`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum KeptArg {
+    /// Whatever its end is: started again, it goes on, or finds its work done
+    Always,
+    /// When it was interrupted, or failed
+    OnCancel,
+    /// When it failed
+    OnFailure,
+    /// Never
+    Never,
 }
 
 /// As [`Snapshots`].
@@ -157,6 +173,15 @@ impl CheckpointArgs {
             SnapshotArg::Sync => "sync",
         };
         [("--retain", self.retain.to_string()), ("--snapshots", snapshots.to_owned())]
+    }
+
+    pub(crate) fn kept(&self) -> Kept {
+        match self.keep_checkpoints {
+            KeptArg::Always => Kept::Always,
+            KeptArg::OnCancel => Kept::OnCancel,
+            KeptArg::OnFailure => Kept::OnFailure,
+            KeptArg::Never => Kept::Never,
+        }
     }
 
     pub(crate) fn snapshots(&self) -> Snapshots {

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use cofferdam::config::JobConfig;
 use cofferdam::coordinator::CoordinatorNote;
 use cofferdam::guarantee::SinkContract;
@@ -12,8 +12,8 @@ use cofferdam::id::CheckpointId;
 use cofferdam::job::{Job, Left};
 use cofferdam::message::Loss;
 use cofferdam::runtime::{
-    self, CheckpointStore, FileStore, JobHandle, MemoryStore, Resume, RunEvent, RunOptions,
-    RunReport, StopAt,
+    self, CheckpointStore, Claim, FileStore, JobHandle, Kept, MemoryStore, Resume, RunError,
+    RunEvent, RunOptions, RunReport, StopAt,
 };
 use indicatif::ProgressBar;
 use serde::Serialize;
@@ -75,12 +75,37 @@ struct SavepointArgs {
     /// End the data there: event-time timers fire, and nothing can go on from the savepoint
     #[arg(long, requires = "stop_after")]
     drain: bool,
+    /// Whose the checkpoint or savepoint is that --resume names: claim moves it into the folder of
+    /// this run's checkpoints, no-claim copies it [default: no-claim, if it lies in another folder]
+    #[arg(long, value_enum, value_name = "MODE")]
+    claim_mode: Option<ClaimMode>,
     /// Drop restored state that no operator of the job claims, instead of refusing it
     #[arg(long)]
     allow_non_restored: bool,
 }
 
+/// As [`Claim`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ClaimMode {
+    /// The run's: removed when a newer checkpoint takes its place
+    Claim,
+    /// Yours: never changed or needed
+    NoClaim,
+}
+
 impl SavepointArgs {
+    fn claim(&self, resume: &Resume) -> Result<Option<Claim>, Failure> {
+        match (self.claim_mode, resume) {
+            (None, _) => Ok(None),
+            (Some(ClaimMode::Claim), Resume::From(_)) => Ok(Some(Claim::Run)),
+            (Some(ClaimMode::NoClaim), Resume::From(_)) => Ok(Some(Claim::User)),
+            (Some(_), Resume::Latest | Resume::Never) => Err(Failure::usage(
+                "run",
+                "--claim-mode is for a checkpoint or savepoint that --resume names: name it",
+            )),
+        }
+    }
+
     fn stop_at(&self) -> Option<StopAt> {
         let (records, savepoint) = (self.stop_after?, self.savepoint.clone()?);
         Some(StopAt { records, savepoint, drains: self.drain })
@@ -117,6 +142,8 @@ pub(crate) fn run(args: &RunArgs, console: &Console) -> Result<Exit, Failure> {
     args.engine.checkpoints.barriers.check("run", &[mode.mechanism])?;
     args.engine.state.check("run")?;
     args.engine.checkpoints.tell_unused(console);
+    let claim = args.savepoint.claim(&args.resume)?;
+    let kept = args.engine.checkpoints.kept();
     let setup = mode.setup(args.engine.mode.parallelism, args.engine.parameters.of(job)?);
     let mut config = JobConfig {
         checkpoint_interval: args.engine.checkpoints.interval,
@@ -148,7 +175,7 @@ pub(crate) fn run(args: &RunArgs, console: &Console) -> Result<Exit, Failure> {
     let progress = console.spinner();
     let options = RunOptions {
         workers: args.workers.unwrap_or(RunOptions::default().workers),
-        store: start.store,
+        store: start.store.clone(),
         state_store: args.engine.state.open(&args.output),
         resume: args.resume.clone(),
         records_per_second: args.rate,
@@ -158,17 +185,13 @@ pub(crate) fn run(args: &RunArgs, console: &Console) -> Result<Exit, Failure> {
         orders: Some(orders),
         left: args.savepoint.left(),
         snapshots: args.engine.checkpoints.snapshots(),
+        kept,
+        claim,
     };
     let report = runtime::run(&built.job, options);
     progress.finish_and_clear();
     clerk.into_iter().for_each(Clerk::end);
-    let report = report?;
-    if let Some(folder) = &start.folder {
-        let last = Completed::read(folder)?.unwrap_or_default().checkpoint;
-        let at = (last, start.history.start);
-        let left = completed(at, mode.sink, &args.output, true).leave(folder);
-        left.map_err(|error| Failure::input(format!("{}: {error}", folder.display())))?;
-    }
+    let report = start.end(report, kept, mode.sink, &args.output)?;
     if let Some(savepoint) = &args.savepoint.savepoint {
         folder::leave_in_savepoint(savepoint, &start.described, &args.output)?;
         console.note(format!("the savepoint is in {}", savepoint.display()));
@@ -191,6 +214,31 @@ struct Start {
 }
 
 impl Start {
+    /// Leaves beside the checkpoints what a later run wants to know, or removes what was left there
+    /// if they are not kept.
+    fn end(
+        &self,
+        report: Result<RunReport, RunError>,
+        kept: Kept,
+        sink: SinkContract,
+        output: &Output,
+    ) -> Result<RunReport, Failure> {
+        let Some(folder) = &self.folder else { return Ok(report?) };
+        if !kept.after(&report) {
+            folder::clear(folder)?;
+            if report == Err(RunError::Stopped) {
+                let text = "interrupted; the checkpoints are gone, as --keep-checkpoints says";
+                return Err(Failure::again(Exit::Interrupted, text));
+            }
+            return Ok(report?);
+        }
+        let report = report?;
+        let last = Completed::read(folder)?.unwrap_or_default().checkpoint;
+        let left = completed((last, self.history.start), sink, output, true).leave(folder);
+        left.map_err(|error| Failure::input(format!("{}: {error}", folder.display())))?;
+        Ok(report)
+    }
+
     /// Serves those who want savepoints of the run, if there is a place where they can ask.
     fn clerk(&self, handle: JobHandle, output: &Output) -> Result<Option<Clerk>, Failure> {
         let Some(folder) = self.folder.clone() else { return Ok(None) };
