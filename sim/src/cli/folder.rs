@@ -147,9 +147,9 @@ struct Left {
     /// What was shown when a savepoint was taken.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     shown: Vec<(String, u64)>,
-    /// It had come to its end there.
+    /// It goes on behind the savepoint, or had not come to its end.
     #[serde(default)]
-    has_ended: bool,
+    goes_on: bool,
 }
 
 /// The folders of a run, and the store in the one of its checkpoints, which is locked for it.
@@ -396,7 +396,7 @@ impl Folders<'_> {
             history: Some(history.clone()),
             contents,
             shown: Vec::new(),
-            has_ended: false,
+            goes_on: true,
         };
         left.write(self.checkpoints)?;
         Mark { history, checkpoint }.leave(self.output)
@@ -422,21 +422,20 @@ pub(crate) fn leave_in_savepoint(
     described: &Description,
     output: &Output,
 ) -> Result<(), Failure> {
-    let note = savepoint_note(described, Some(output))?;
-    Savepoint::leave_note(savepoint, &note).map_err(Failure::input)
-}
-
-/// What a run was that a savepoint is taken of, and what it has shown, if it shows nothing more.
-pub(crate) fn savepoint_note(
-    described: &Description,
-    ended: Option<&Output>,
-) -> Result<SavepointNote, Failure> {
     let contents = described.input.iter().map(|path| Fingerprint::of(path));
     let contents = contents.collect::<Result<_, _>>().map_err(Failure::input)?;
-    let (description, shown) = (described.clone(), ended.map(extents).unwrap_or_default());
-    let has_ended = ended.is_some();
-    let left = Left { description, history: None, contents, shown, has_ended };
-    Ok(SavepointNote::of(&left))
+    let (description, shown) = (described.clone(), extents(output));
+    let left = Left { description, history: None, contents, shown, goes_on: false };
+    Savepoint::leave_note(savepoint, &SavepointNote::of(&left)).map_err(Failure::input)
+}
+
+/// What is to be left in savepoints of a run that goes on, whose checkpoints are in this folder.
+pub(crate) fn savepoint_note(checkpoints: &Path) -> Result<SavepointNote, Failure> {
+    let path = checkpoints.join(NAME);
+    let Some(left) = read::<Left>(&path)? else {
+        return Err(Failure::input(format!("{}: it is gone", path.display())));
+    };
+    Ok(SavepointNote::of(&Left { history: None, ..left }))
 }
 
 /// Checks that a sink which shows rows once has shown none behind a savepoint: a run that began
@@ -463,7 +462,7 @@ fn refuse_shown(
         return Ok(());
     }
     let is_of_running =
-        |before: &Left| before.description.output == described.output && !before.has_ended;
+        |before: &Left| before.description.output == described.output && before.goes_on;
     if before.is_some_and(is_of_running) {
         return Err(Failure::input(format!(
             "--resume {}: the run that it was taken of went on, and commits rows to {output} that \

@@ -242,7 +242,7 @@ impl Start {
     /// Serves those who want savepoints of the run, if there is a place where they can ask.
     fn clerk(&self, handle: JobHandle, output: &Output) -> Result<Option<Clerk>, Failure> {
         let Some(folder) = self.folder.clone() else { return Ok(None) };
-        let note = folder::savepoint_note(&self.described, None)?;
+        let note = folder::savepoint_note(&folder)?;
         let (described, output) = (self.described.clone(), output.clone());
         let finish =
             move |savepoint: &Path| folder::leave_in_savepoint(savepoint, &described, &output);
