@@ -169,9 +169,10 @@ fn a_job_stops_or_drains_by_an_order_and_all_before_is_committed() {
             answer(&handle.take_savepoint(order(savepoint.clone(), then)))
         });
         answered.unwrap();
-        let before = report.unwrap().records_in;
+        let before = records_before(&savepoint);
         assert!(before < LINES);
-        assert_eq!(records_before(&savepoint), before);
+        // What was read when the source was told to stop is read again.
+        assert!(report.unwrap().records_in >= before);
         let (read, rows) = go_on(folder.path(), &savepoint, "b", Mechanism::Aligned);
         let mut both = [count_words(&folder.path().join("a")), rows].concat();
         both.sort();
