@@ -15,7 +15,8 @@ use cofferdam::job::{Job, JobBuilder, Left};
 use cofferdam::operator::Emit;
 use cofferdam::operator::keyed::{KeyedContext, KeyedProcess};
 use cofferdam::runtime::{
-    FileStore, MemoryStore, Resume, RunError, RunOptions, RunReport, Savepoint, StopAt, run,
+    Claim, FileStore, Kept, MemoryStore, Resume, RunError, RunOptions, RunReport, Savepoint,
+    StopAt, run,
 };
 use cofferdam::time::EventTime;
 use tempfile::TempDir;
@@ -68,6 +69,26 @@ fn job(
     mechanism: Mechanism,
     trip: impl Fn() + Clone + Send + 'static,
 ) -> Job {
+    let restart = RestartStrategy::FixedDelay { attempts: 3, delay: Duration::from_millis(1) };
+    let checkpoint_interval = Duration::from_millis(2);
+    let config = JobConfig {
+        mechanism,
+        restart,
+        checkpoint_interval,
+        batch_records: 7,
+        ..JobConfig::default()
+    };
+    job_of(folder, output, parallelism, config, trip)
+}
+
+/// As [`job`].
+fn job_of(
+    folder: &Path,
+    output: &str,
+    parallelism: usize,
+    config: JobConfig,
+    trip: impl Fn() + Clone + Send + 'static,
+) -> Job {
     let parse: ParseLine = |_, line| Ok(Some(line.to_owned()));
     let write = |(word, count): &(String, String), line: &mut Vec<u8>| {
         line.extend_from_slice(format!("{word} {count}\n").as_bytes());
@@ -82,15 +103,6 @@ fn job(
         .key_by(|word: &String| word.clone())
         .process("count", Count)
         .transactional_sink("out", TransactionalFileSink::new(folder.join(output), write));
-    let restart = RestartStrategy::FixedDelay { attempts: 3, delay: Duration::from_millis(1) };
-    let checkpoint_interval = Duration::from_millis(2);
-    let config = JobConfig {
-        mechanism,
-        restart,
-        checkpoint_interval,
-        batch_records: 7,
-        ..JobConfig::default()
-    };
     builder.build(config).unwrap()
 }
 
@@ -263,6 +275,188 @@ fn rule_087_a_checkpoint_goes_on_at_another_parallelism_with_its_transactions_an
         let again = run(&job(path, "a", before, mechanism, || {}), options).unwrap();
         assert_eq!(again.records_in, 0, "a finished run stays finished at any parallelism");
     }
+}
+
+/// As [`Count`], in a state of another type.
+#[derive(Clone)]
+struct Texts;
+
+impl KeyedProcess for Texts {
+    type Key = String;
+    type In = String;
+    type State = String;
+    type Out = (String, String);
+
+    fn process(
+        &mut self,
+        _word: String,
+        context: &mut KeyedContext<'_, String, String>,
+        _out: &mut impl Emit<(String, String)>,
+    ) {
+        *context.state() = Some(String::new());
+    }
+}
+
+/// Every file below a folder with its bytes.
+fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let of = |path: std::path::PathBuf| match path.is_dir() {
+        true => files(&path).into_iter().collect(),
+        false => vec![(path.display().to_string(), fs::read(&path).unwrap())],
+    };
+    entries.flat_map(of).collect()
+}
+
+#[test]
+fn rule_116_a_state_of_another_type_is_refused_by_operator_and_place_and_nothing_is_changed() {
+    let (folder, _) = text();
+    let path = folder.path();
+    run(&job(path, "a", 2, Mechanism::Aligned, || {}), stopping(path, 200)).unwrap();
+    let stopped = until_second_checkpoint(FileStore::open(path.join("store")).unwrap());
+    run(&job(path, "c", 2, Mechanism::Aligned, || {}), stopped).unwrap_err();
+    let parse: ParseLine = |_, line| Ok(Some(line.to_owned()));
+    let write = |(word, count): &(String, String), line: &mut Vec<u8>| {
+        line.extend_from_slice(format!("{word} {count}\n").as_bytes());
+    };
+    let builder = JobBuilder::new("words", 2);
+    builder
+        .source("lines", LineSource::new([path.join("text")], parse))
+        .flat_map("split", |line: String, out| {
+            line.split_whitespace().for_each(|word| out.emit(word.to_owned()));
+        })
+        .key_by(|word: &String| word.clone())
+        .process("count", Texts)
+        .transactional_sink("out", TransactionalFileSink::new(path.join("b"), write));
+    let changed = builder.build(JobConfig::default()).unwrap();
+    let store = path.join("store");
+    let checkpoint = fs::read_dir(&store).unwrap().map(|entry| entry.unwrap().path());
+    let checkpoint = checkpoint.filter(|path| path.is_dir()).max().unwrap();
+    let before = (files(&path.join("savepoint")), files(&store));
+    for (resume, own) in [
+        (path.join("savepoint"), "elsewhere"),
+        (checkpoint.clone(), "elsewhere"),
+        (checkpoint.clone(), "store"),
+    ] {
+        let name = resume.file_name().unwrap().to_str().unwrap().to_owned();
+        let claim = (own == "elsewhere").then_some(Claim::Run);
+        let own = FileStore::open(path.join(own)).unwrap();
+        let options = RunOptions { claim, ..RunOptions::new(own) };
+        let options = RunOptions { resume: Resume::From(resume), ..options };
+        let Err(RunError::Restore(text)) = run(&changed, options) else { panic!("refused") };
+        for words in [&*name, "count -> out/", "the state of 'count'", "not the expected value"] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+        assert_eq!((files(&path.join("savepoint")), files(&store)), before);
+    }
+}
+
+#[test]
+fn rule_112_a_claimed_savepoint_or_checkpoint_is_the_runs_and_one_that_is_not_stays() {
+    for (claim, from_checkpoint) in
+        [(Claim::Run, true), (Claim::Run, false), (Claim::User, true), (Claim::User, false)]
+    {
+        let (folder, counts) = text();
+        let path = folder.path();
+        let resume = if from_checkpoint {
+            let store = FileStore::open(path.join("store")).unwrap();
+            let stopped = until_second_checkpoint(store);
+            run(&job(path, "a", 2, Mechanism::Aligned, || {}), stopped).unwrap_err();
+            let found = fs::read_dir(path.join("store")).unwrap();
+            let mut found = found.map(|entry| entry.unwrap().path());
+            found.find(|path| path.is_dir()).unwrap()
+        } else {
+            run(&job(path, "a", 2, Mechanism::Aligned, || {}), stopping(path, 200)).unwrap();
+            path.join("savepoint")
+        };
+        let before = files(&resume);
+        let own = FileStore::open(path.join("own")).unwrap();
+        let options = RunOptions { workers: 2, claim: Some(claim), ..RunOptions::new(own) };
+        let options = RunOptions { resume: Resume::From(resume.clone()), ..options };
+        run(&job(path, "a", 2, Mechanism::Aligned, || {}), options).unwrap();
+        assert_eq!(committed(path, &["a"]), all_lines(&counts));
+        match claim {
+            Claim::Run => assert!(!resume.exists(), "it is moved"),
+            Claim::User => assert_eq!(files(&resume), before),
+        }
+    }
+}
+
+#[test]
+fn rule_112_a_checkpoint_in_the_runs_own_store_can_not_stay_the_users() {
+    let (folder, _) = text();
+    let path = folder.path();
+    let open = || FileStore::open(path.join("store")).unwrap();
+    run(&job(path, "a", 2, Mechanism::Aligned, || {}), until_second_checkpoint(open()))
+        .unwrap_err();
+    let before = files(&path.join("store"));
+    let mut found = fs::read_dir(path.join("store")).unwrap().map(|entry| entry.unwrap().path());
+    let resume = Resume::From(found.find(|path| path.is_dir()).unwrap());
+    let options = RunOptions { resume, claim: Some(Claim::User), ..RunOptions::new(open()) };
+    let refused = run(&job(path, "a", 2, Mechanism::Aligned, || {}), options);
+    let error = refused.unwrap_err().to_string();
+    assert!(error.contains("in the run's own store is the run's"), "{error}");
+    assert_eq!(files(&path.join("store")), before);
+}
+
+#[test]
+fn rule_111_what_a_run_leaves_behind_follows_from_its_end() {
+    let wanted = [
+        (Kept::Always, [true, true, true]),
+        (Kept::OnCancel, [false, true, true]),
+        (Kept::OnFailure, [false, false, true]),
+        (Kept::Never, [false, false, false]),
+    ];
+    for (kept, wanted) in wanted {
+        let is_kept = [0, 1, 2].map(|end| {
+            let (folder, _) = text();
+            let path = folder.path();
+            let store = FileStore::open(path.join("store")).unwrap();
+            let options = match end {
+                1 => until_second_checkpoint(store),
+                _ => RunOptions { workers: 2, ..RunOptions::new(store) },
+            };
+            let lines = AtomicU64::new(0);
+            let lines = Arc::new(lines);
+            let trip = move || {
+                assert!(end < 2 || lines.fetch_add(1, Ordering::Relaxed) < 150, "injected");
+            };
+            let slow = RunOptions { records_per_second: Some(2_000), kept, ..options };
+            let config = JobConfig {
+                restart: RestartStrategy::None,
+                checkpoint_interval: Duration::from_millis(2),
+                ..JobConfig::default()
+            };
+            let ended = run(&job_of(path, "a", 2, config, trip), slow);
+            assert_eq!(ended.is_ok(), end == 0, "{ended:?}");
+            let left: Vec<String> = files(&path.join("store")).into_keys().collect();
+            let is_lock = |name: &String| name.ends_with(".lock");
+            assert_eq!(left.iter().filter(|name| is_lock(name)).count(), 1);
+            left.len() > 1
+        });
+        assert_eq!(is_kept, wanted, "{kept:?}");
+    }
+}
+
+#[test]
+fn rule_110_checkpoints_that_a_dead_run_did_not_come_to_discard_go_with_the_next_one() {
+    let (folder, _) = text();
+    let path = folder.path();
+    let again = |retained| {
+        let checkpoint_interval = Duration::from_millis(2);
+        let config = JobConfig {
+            checkpoints_retained: retained,
+            checkpoint_interval,
+            ..JobConfig::default()
+        };
+        let job = job_of(path, "a", 2, config, || {});
+        let store = FileStore::open(path.join("store")).unwrap();
+        let slow = Some(3_000);
+        let options = RunOptions { records_per_second: slow, ..RunOptions::new(store) };
+        run(&job, RunOptions { workers: 2, ..options }).unwrap();
+        let found = fs::read_dir(path.join("store")).unwrap();
+        found.filter(|entry| entry.as_ref().unwrap().path().is_dir()).count()
+    };
+    assert_eq!([again(3), again(3), again(1)], [3, 3, 1]);
 }
 
 #[test]

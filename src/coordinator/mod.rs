@@ -287,6 +287,15 @@ impl Coordinator {
         self.advance(now);
     }
 
+    /// The user wants a checkpoint, whatever the pause between two of them (rule 44). It is begun
+    /// when none is in flight that has to be waited for, and not again if it fails.
+    pub fn take_checkpoint(&mut self, now: Instant) {
+        if let Phase::Running { trigger_at } = &mut self.phase {
+            *trigger_at = now.min(*trigger_at);
+        }
+        self.advance(now);
+    }
+
     /// The next thing to do, until there is none.
     pub fn poll_output(&mut self) -> Option<CoordinatorOutput> {
         if let Some(output) = self.outputs.pop_front() {

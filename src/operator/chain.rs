@@ -202,10 +202,8 @@ impl<O: Operator> Segment for Named<O> {
             (Some(changes), Extent::Changes) => self.operator.apply(changes),
             (None, _) => Ok(()),
         };
-        restored.map_err(|error| {
-            let (uid, error) = (self.uid.to_string(), Box::new(error));
-            RestoreError::Operator { uid, error }
-        })
+        let uid = || self.uid.to_string();
+        restored.map_err(|error| RestoreError::Operator { uid: uid(), error: Box::new(error) })
     }
 
     fn describe(&self, into: &mut Vec<(Arc<str>, OperatorTraits)>) {

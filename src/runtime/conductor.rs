@@ -12,11 +12,12 @@ use crate::guarantee::Mechanism;
 use crate::id::{AttemptId, CheckpointId, SplitId, TaskId, VertexId};
 use crate::job::{Job, TaskStart};
 use crate::message::{Found, FromTask, TaskError, TaskMessage, ToTask};
+use crate::runtime::control::{AfterSavepoint, Desk, Orders, SavepointOrder};
 use crate::runtime::deploy::{self, Cargo, Origin, Refusal};
 use crate::runtime::guard;
 use crate::runtime::mail::{ToCoordinator, ToWorker, WorkerAddress};
-use crate::runtime::options::{RunError, RunEvent, RunReport, StopAt};
-use crate::runtime::savepoint::Savepoint;
+use crate::runtime::options::{CheckpointFigures, RunError, RunEvent, RunReport, StopAt};
+use crate::runtime::savepoint::{self, Savepoint};
 use crate::runtime::slot::Counters;
 use crate::runtime::store::CheckpointStore;
 use crate::runtime::throttle::Throttle;
@@ -37,6 +38,7 @@ pub(super) struct Conductor<'a> {
     pub(super) observer: Box<dyn FnMut(RunEvent<'_>)>,
     pub(super) stop: Arc<AtomicBool>,
     pub(super) stop_at: Option<StopAt>,
+    pub(super) orders: Option<Orders>,
     pub(super) throttle: Arc<Throttle>,
     pub(super) started: std::time::Instant,
     pub(super) progress: Progress,
@@ -59,7 +61,10 @@ pub(super) struct Progress {
     bytes: BTreeMap<CheckpointId, u64>,
     /// How many records each source task has lost of each split.
     lost: BTreeMap<(TaskId, SplitId), u64>,
-    report: RunReport,
+    /// What the store said last of a task's part that it does not hold.
+    not_stored: Option<String>,
+    desk: Desk,
+    figures: CheckpointFigures,
 }
 
 /// A search for splits behind the first `known` ones.
@@ -84,10 +89,11 @@ impl Conductor<'_> {
                 continue;
             }
             if let Some(outcome) = self.progress.outcome.take() {
-                outcome?;
-                self.write_savepoint(&coordinator)?;
+                outcome.map_err(|error| self.explained(error))?;
+                self.write_last_savepoints(&coordinator)?;
                 return Ok(self.report(&coordinator));
             }
+            self.write_savepoints(&coordinator);
             if self.search_for_splits(&mut coordinator) {
                 continue;
             }
@@ -105,6 +111,7 @@ impl Conductor<'_> {
         match received {
             Ok(ToCoordinator::Message(message)) => coordinator.handle_message(now, message),
             Ok(ToCoordinator::Stored(reply)) => coordinator.handle_stored(now, reply),
+            Ok(ToCoordinator::NotStored { task, text }) => self.tell_not_stored(task, &text),
             Ok(ToCoordinator::Cancelled(attempt)) => {
                 self.progress.cancelling -= 1;
                 if self.progress.cancelling == 0 {
@@ -125,8 +132,13 @@ impl Conductor<'_> {
         if self.stop.load(Ordering::Relaxed) {
             coordinator.cancel(now);
         }
-        if self.stop_at.as_ref().is_some_and(|stop| !stop.drains) && self.throttle.is_spent() {
+        let is_spent =
+            self.stop_at.as_ref().is_some_and(|stop| !stop.drains) && self.throttle.is_spent();
+        self.heed_orders();
+        if is_spent || self.progress.desk.wants(AfterSavepoint::Stop) {
             coordinator.stop(now);
+        } else if self.progress.desk.wants_checkpoint() {
+            coordinator.take_checkpoint(now);
         }
     }
 
@@ -171,14 +183,74 @@ impl Conductor<'_> {
         });
     }
 
-    /// Writes the checkpoint that the job has stopped at as a savepoint, if one is wanted. All that
-    /// was pending is committed by now.
-    fn write_savepoint(&self, coordinator: &Coordinator) -> Result<(), RunError> {
-        let Some(stop) = &self.stop_at else { return Ok(()) };
+    fn tell_not_stored(&mut self, task: TaskId, text: &str) {
+        let uids = self.job.graph().vertex_of(task).uids.join(" -> ");
+        let text = format!("what '{uids}' ({task}) has to store was not stored: {text}");
+        (self.observer)(RunEvent::NotStored(&text));
+        self.progress.not_stored = Some(text);
+    }
+
+    /// The end of a job that had too many failures, with what the store said if it may be to blame.
+    fn explained(&self, error: JobError) -> RunError {
+        match (RunError::from(error), &self.progress.not_stored) {
+            (RunError::Failed(error), Some(text)) => RunError::Failed(format!("{error}: {text}")),
+            (error, _) => error,
+        }
+    }
+
+    /// Takes in what was said to the run.
+    fn heed_orders(&mut self) {
+        while let Some(order) = self.orders.as_ref().and_then(Orders::next) {
+            match savepoint::check(self.job, &order.savepoint.folder) {
+                Ok(()) => self.progress.desk.take_in(order),
+                Err(error) => order.answer(Err(error)),
+            }
+        }
+        if self.progress.desk.wants(AfterSavepoint::Drain) {
+            self.throttle.end();
+        }
+    }
+
+    /// Writes the savepoints for which a checkpoint is complete. It is done here, so that nobody
+    /// discards the checkpoint meanwhile; the records do not wait.
+    fn write_savepoints(&mut self, coordinator: &Coordinator) {
+        let latest = coordinator.completed().last();
+        for order in self.progress.desk.fulfilled(latest.map(|latest| latest.checkpoint)) {
+            let written = self.write_savepoint(coordinator, &order.savepoint);
+            order.answer(written);
+        }
+    }
+
+    /// Writes the checkpoint that the job has ended at as all the savepoints that are wanted. All
+    /// that was pending is committed by now.
+    fn write_last_savepoints(&mut self, coordinator: &Coordinator) -> Result<(), RunError> {
+        self.heed_orders();
+        let mut outcome = Ok(());
+        for order in self.progress.desk.close() {
+            let written = self.write_savepoint(coordinator, &order.savepoint);
+            if order.savepoint.then != AfterSavepoint::GoOn {
+                outcome = outcome.and(written.clone().map(drop));
+            }
+            order.answer(written);
+        }
+        if let Some(StopAt { savepoint, .. }) = &self.stop_at {
+            let (folder, then) = (savepoint.clone(), AfterSavepoint::Stop);
+            let last = SavepointOrder { folder, then, note: None };
+            self.write_savepoint(coordinator, &last)?;
+        }
+        outcome
+    }
+
+    fn write_savepoint(
+        &self,
+        coordinator: &Coordinator,
+        wanted: &SavepointOrder,
+    ) -> Result<CheckpointId, RunError> {
         let last = coordinator.completed().last();
-        let last = last.expect("a job that takes checkpoints ends by one");
+        let last = last.expect("a checkpoint that was waited for is complete");
         let savepoint = Savepoint::of(self.job, self.store.as_ref(), last)?.committed();
-        Ok(savepoint.write(&stop.savepoint)?)
+        savepoint.write(&wanted.folder, wanted.note.as_ref())?;
+        Ok(last.checkpoint)
     }
 
     fn report(self, coordinator: &Coordinator) -> RunReport {
@@ -188,7 +260,10 @@ impl Conductor<'_> {
             records_lost: self.progress.lost.values().sum(),
             restarts: coordinator.stats().restarts,
             wall: self.started.elapsed(),
-            ..self.progress.report
+            checkpoints: CheckpointFigures {
+                sync_max: Duration::from_nanos(self.counters.sync_max.load(Ordering::Relaxed)),
+                ..self.progress.figures
+            },
         }
     }
 
@@ -283,11 +358,24 @@ impl CoordinatorDriver for Conductor<'_> {
 
     fn note(&mut self, note: CoordinatorNote) {
         if let CoordinatorNote::CheckpointCompleted { checkpoint, duration, .. } = note {
-            let figures = &mut self.progress.report.checkpoints;
+            let figures = &mut self.progress.figures;
             figures.count += 1;
             figures.duration += duration;
             figures.duration_max = figures.duration_max.max(duration);
             figures.bytes += self.progress.bytes.remove(&checkpoint).unwrap_or_default();
+        }
+        match note {
+            CoordinatorNote::CheckpointTriggered(checkpoint) => {
+                self.progress.desk.triggered(checkpoint);
+            }
+            CoordinatorNote::CheckpointAborted { checkpoint, .. } => {
+                self.progress.desk.aborted(checkpoint);
+            }
+            CoordinatorNote::CheckpointCompleted { .. }
+            | CoordinatorNote::AttemptNotStored { .. }
+            | CoordinatorNote::RecordsLost { .. }
+            | CoordinatorNote::AttemptFailed { .. }
+            | CoordinatorNote::Restarting { .. } => {}
         }
         if let CoordinatorNote::RecordsLost { task, loss } = note {
             self.progress.lost.insert((task, loss.split), loss.in_all);

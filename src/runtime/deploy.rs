@@ -251,15 +251,21 @@ fn in_flight(
     starts: &[TaskStart],
     origin: &Origin<'_>,
 ) -> Result<Vec<Vec<Batch>>, Refusal> {
-    let stores_in_flight = job.config().mechanism.stores_in_flight();
-    let Some(metadata) = origin.checkpoint.filter(|_| stores_in_flight) else {
+    fn state(start: &TaskStart) -> Option<&TaskState> {
+        match start {
+            TaskStart::Restored(state) => Some(state),
+            TaskStart::Fresh(_) => None,
+        }
+    }
+    // Whatever mechanism has taken the checkpoint: it may have been another one.
+    let has_any = |state: &TaskState| {
+        !(state.in_flight.inputs.is_empty() && state.in_flight.outputs.is_empty())
+    };
+    let Some(metadata) = origin.checkpoint else { return Ok(Vec::new()) };
+    if !starts.iter().filter_map(state).any(has_any) {
         return Ok(Vec::new());
-    };
-    let state = |start: &TaskStart| match start {
-        TaskStart::Restored(state) => Some(state.clone()),
-        TaskStart::Fresh(_) => None,
-    };
-    let states: Vec<TaskState> = starts.iter().filter_map(state).collect();
+    }
+    let states: Vec<TaskState> = starts.iter().filter_map(state).cloned().collect();
     let first = job.graph().source_tasks().first().copied().unwrap_or_default();
     job.in_flight(&states).map_err(|error| {
         (first, damaged(origin.store, StoreKey::Metadata(metadata.checkpoint), &error))

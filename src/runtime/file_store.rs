@@ -14,6 +14,8 @@
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use crate::durable::{self, ReplaceError};
 use crate::id::{CheckpointId, SubtaskIndex, VertexId};
@@ -39,6 +41,12 @@ impl FileStore {
         let store = Self { folder, _lock: lock };
         store.settle().map_err(|error| failed(&store.folder, &error))?;
         Ok(store)
+    }
+
+    /// Whether a process uses the folder.
+    pub fn is_used(folder: &Path) -> bool {
+        let lock = File::open(folder.join(LOCK));
+        lock.is_ok_and(|lock| matches!(lock.try_lock(), Err(TryLockError::WouldBlock)))
     }
 
     /// Syncs what is there.
@@ -155,13 +163,15 @@ fn prepare(folder: &Path) -> Result<File, StoreError> {
     let lock = durable::create_folder(folder)
         .and_then(|()| File::create(folder.join(LOCK)))
         .map_err(|error| failed(folder, &error))?;
-    match lock.try_lock() {
-        Ok(()) => Ok(lock),
-        Err(TryLockError::WouldBlock) => {
-            Err(StoreError(format!("{}: another run uses these checkpoints", folder.display())))
+    for _ in 0..LOCK_TRIES {
+        match lock.try_lock() {
+            Ok(()) => return Ok(lock),
+            // Who looks whether it is locked has it for a moment.
+            Err(TryLockError::WouldBlock) => thread::sleep(LOCK_PAUSE),
+            Err(TryLockError::Error(error)) => return Err(failed(folder, &error)),
         }
-        Err(TryLockError::Error(error)) => Err(failed(folder, &error)),
     }
+    Err(StoreError(format!("{}: another run uses these checkpoints", folder.display())))
 }
 
 fn checkpoint_of(name: &str) -> Option<CheckpointId> {
@@ -215,6 +225,8 @@ fn failed(path: &Path, error: &io::Error) -> StoreError {
 
 const METADATA: &str = "metadata";
 const LOCK: &str = ".lock";
+const LOCK_TRIES: u32 = 5;
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
 mod tests {

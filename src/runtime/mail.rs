@@ -40,6 +40,8 @@ pub(super) enum ToCoordinator {
     Message(TaskMessage),
     /// The store has answered the coordinator.
     Stored(StoreReply),
+    /// The store does not hold what a task has asked it to.
+    NotStored { task: TaskId, text: String },
     /// A worker has dropped all tasks of the attempt.
     Cancelled(AttemptId),
     /// A worker has died of a bug of the engine.

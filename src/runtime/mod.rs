@@ -20,6 +20,7 @@
 
 mod channel;
 mod conductor;
+mod control;
 mod crew;
 mod deploy;
 mod file_store;
@@ -39,6 +40,7 @@ use std::sync::mpsc;
 
 use crate::coordinator::Coordinator;
 use crate::job::Job;
+use crate::state::store::StateStore;
 use crate::time::Instant;
 
 use self::conductor::{Conductor, Progress};
@@ -46,12 +48,16 @@ use self::crew::Crew;
 use self::slot::{Counters, Office};
 use self::throttle::Throttle;
 
+pub use self::control::{
+    AfterSavepoint, AwaitedSavepoint, JobHandle, Orders, SavepointOrder, control,
+};
 pub use self::file_store::FileStore;
 pub use self::options::{
-    CheckpointFigures, Resume, RunError, RunEvent, RunOptions, RunReport, StopAt,
+    CheckpointFigures, Claim, Kept, Resume, RunError, RunEvent, RunOptions, RunReport, Snapshots,
+    StopAt,
 };
 pub use self::recover::{begins_anew, first_reservation};
-pub use self::savepoint::{Savepoint, SavepointError};
+pub use self::savepoint::{Savepoint, SavepointError, SavepointNote};
 pub use self::store::{CheckpointStore, MemoryStore, PutError, StoreError};
 
 /// Runs `job` to its end.
@@ -63,20 +69,19 @@ pub use self::store::{CheckpointStore, MemoryStore, PutError, StoreError};
 /// # Panics
 /// If a worker dies of a bug of the engine's own.
 pub fn run(job: &Job, options: RunOptions) -> Result<RunReport, RunError> {
-    let home = job.config().state;
-    let state_store = options.state_store.filter(|_| home.is_external());
-    if home.is_external() && state_store.is_none() {
-        return Err(RunError::Input(format!(
-            "state that is {home} needs a store to live in: set RunOptions::state_store"
-        )));
-    }
+    let state_store = state_store(job, options.state_store)?;
     let started = std::time::Instant::now();
     if let Some(stop) = &options.stop_at {
         savepoint::check(job, &stop.savepoint)?;
     }
-    let store = options.store.as_ref();
-    let (job, recovered) = &recover::find(job, store, &options.resume, options.left)?;
-    store.sweep()?;
+    let store = options.store.clone();
+    let begins = recover::Begin {
+        store: store.as_ref(),
+        resume: &options.resume,
+        left: options.left,
+        claim: options.claim,
+    };
+    let (job, recovered) = &begins.prepare(job)?;
     let coordinator = Coordinator::new(
         job.name().to_owned(),
         job.plan(),
@@ -89,7 +94,7 @@ pub fn run(job: &Job, options: RunOptions) -> Result<RunReport, RunError> {
     let counters = Arc::new(Counters::default());
     let records_max = options.stop_at.as_ref().map(|stop| stop.records);
     let drains = options.stop_at.as_ref().is_some_and(|stop| stop.drains);
-    let throttle = Arc::new(Throttle::new(options.records_per_second, records_max));
+    let throttle = Arc::new(Throttle::new(options.records_per_second, records_max, drains));
     let elements_max = deploy::elements_max(job);
     let workers = options.workers.clamp(1, deploy::workers_max(job.graph()));
     let homes = Arc::new(deploy::homes(job.graph(), workers));
@@ -103,8 +108,8 @@ pub fn run(job: &Job, options: RunOptions) -> Result<RunReport, RunError> {
         coordinator: to_coordinator.clone(),
         writer: writer.clone(),
         throttle: throttle.clone(),
-        drains,
         counters: counters.clone(),
+        writes: (options.snapshots == Snapshots::Sync).then(|| options.store.clone()),
         started,
     });
     let mut crew = crew.map_err(too_many)?;
@@ -120,9 +125,29 @@ pub fn run(job: &Job, options: RunOptions) -> Result<RunReport, RunError> {
         observer: options.observer,
         stop: options.stop,
         stop_at: options.stop_at,
+        orders: options.orders,
         throttle: throttle.clone(),
         started,
         progress: Progress::default(),
     };
-    conductor.run(coordinator, &mail)
+    let end = conductor.run(coordinator, &mail);
+    // Nothing is written any more when the crew is gone.
+    drop(crew);
+    let cleaned = recover::clean_up(store.as_ref(), options.kept.after(&end));
+    end.and_then(|report| cleaned.map(|()| report).map_err(RunError::from))
+}
+
+/// The store of keyed state, if any lives outside of the tasks.
+fn state_store(
+    job: &Job,
+    given: Option<Arc<dyn StateStore>>,
+) -> Result<Option<Arc<dyn StateStore>>, RunError> {
+    let home = job.config().state;
+    let store = given.filter(|_| home.is_external());
+    if home.is_external() && store.is_none() {
+        return Err(RunError::Input(format!(
+            "state that is {home} needs a store to live in: set RunOptions::state_store"
+        )));
+    }
+    Ok(store)
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::coordinator::{CoordinatorNote, JobError};
 use crate::job::Left;
+use crate::runtime::control::Orders;
 use crate::runtime::store::{CheckpointStore, MemoryStore, StoreError};
 use crate::state::store::StateStore;
 
@@ -29,8 +30,64 @@ pub struct RunOptions {
     pub stop: Arc<AtomicBool>,
     /// If the run is to stop with a savepoint.
     pub stop_at: Option<StopAt>,
+    /// What is said to the run by its [`JobHandle`](super::JobHandle).
+    pub orders: Option<Orders>,
     /// What to do with restored state that no operator of the job claims.
     pub left: Left,
+    /// Who encodes and writes snapshots.
+    pub snapshots: Snapshots,
+    /// When the run leaves its checkpoints behind.
+    pub kept: Kept,
+    /// Whose the checkpoint or savepoint is that [`Resume::From`] names. If nothing is said: the
+    /// run's, if it lies in the run's own store, else the user's.
+    pub claim: Option<Claim>,
+}
+
+/// When a run that has ended leaves its checkpoints behind (rule 111). A process that dies leaves
+/// them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// Whatever its end is. The last checkpoint of a run that has done its work covers the end of
+    /// the input.
+    Always,
+    /// When it was stopped by [`RunOptions::stop`] or failed.
+    OnCancel,
+    /// When it failed.
+    OnFailure,
+    /// Never.
+    Never,
+}
+
+impl Kept {
+    /// Whether they are left behind after such an end.
+    pub fn after<T>(self, end: &Result<T, RunError>) -> bool {
+        match (self, end) {
+            (Self::Always, _) => true,
+            (Self::Never, _) => false,
+            (Self::OnCancel, end) => end.is_err(),
+            (Self::OnFailure, end) => end.as_ref().is_err_and(|error| *error != RunError::Stopped),
+        }
+    }
+}
+
+/// Whose the checkpoint or savepoint is that a run begins at (rule 112).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// The user's: the run copies it, and neither changes nor needs it.
+    User,
+    /// The run's: it is moved into the run's own store, where it goes as any other checkpoint does.
+    Run,
+}
+
+/// Who encodes and writes a task's part of a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Snapshots {
+    /// A thread of its own. The task shares its state with the snapshot, goes on, and copies what
+    /// it writes to meanwhile.
+    Async,
+    /// The task itself: no record is handled before its part is stored. Nothing is copied, so that
+    /// state needs its memory once.
+    Sync,
 }
 
 /// Where a run stops with a savepoint.
@@ -58,7 +115,11 @@ impl RunOptions {
             observer: Box::new(|_| {}),
             stop: Arc::default(),
             stop_at: None,
+            orders: None,
             left: Left::Refused,
+            snapshots: Snapshots::Async,
+            kept: Kept::Always,
+            claim: None,
         }
     }
 }
@@ -95,6 +156,8 @@ pub enum RunEvent<'a> {
         /// As in [`RunReport`].
         records_out: u64,
     },
+    /// A task's part of a checkpoint, or what else it has to store, is not stored.
+    NotStored(&'a str),
 }
 
 /// What came of a run that did its work.
@@ -124,8 +187,19 @@ pub struct CheckpointFigures {
     pub duration: Duration,
     /// The longest.
     pub duration_max: Duration,
+    /// The longest that a task took to cut its state, or under [`Snapshots::Sync`] to store it:
+    /// for so long no record went through it. Checkpoints that did not complete are counted too.
+    pub sync_max: Duration,
     /// The bytes of all tasks' parts, all together.
     pub bytes: u64,
+}
+
+impl CheckpointFigures {
+    /// From the trigger to the end, on average.
+    pub fn duration_mean(&self) -> Duration {
+        let count = u32::try_from(self.count).unwrap_or(u32::MAX);
+        self.duration.checked_div(count).unwrap_or_default()
+    }
 }
 
 /// Why a run ended before its work was done, by blame.

@@ -7,66 +7,90 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::coordinator::Recovered;
-use crate::id::CheckpointId;
-use crate::job::{DealError, Dealt, Job, Left};
+use crate::id::{AttemptId, CheckpointId};
+use crate::job::{DealError, Dealt, Job, Left, TaskStart};
+use crate::message::TaskError;
 use crate::runtime::deploy;
 use crate::runtime::file_store::{FileStore, split_checkpoint_path};
-use crate::runtime::options::{Resume, RunError};
+use crate::runtime::guard;
+use crate::runtime::options::{Claim, Resume, RunError};
 use crate::runtime::savepoint::Savepoint;
 use crate::runtime::store::{CheckpointStore, StoreError};
 use crate::state::codec::{self, Kind};
 use crate::state::snapshot::TaskState;
 use crate::storage::{CheckpointMetadata, StateHandle, StoreKey};
 
-/// Reads what `resume` asks for and removes what it abandons. What was stored by a job of another
-/// shape is dealt out to this one, with as many key groups as it had then.
-pub(super) fn find(
-    job: &Job,
-    store: &dyn CheckpointStore,
-    resume: &Resume,
-    left: Left,
-) -> Result<(Job, Recovered), RunError> {
-    let attempt = match store.get(StoreKey::Attempt)? {
-        Some(bytes) => Some(
-            codec::open(Kind::Attempt, &bytes)
-                .map_err(|error| damaged(store, StoreKey::Attempt, &error))?,
-        ),
-        None => None,
-    };
-    let found = |checkpoints| Recovered { checkpoints, attempt };
-    match resume {
-        Resume::Latest => {
-            // Without checkpoints only its number keeps an attempt from taking the place of an
-            // earlier one, and it is stored before anything else.
-            let goes_on = !job.config().mechanism.takes_checkpoints() && !begins_anew(job, store)?;
-            if goes_on && attempt.is_none() {
-                return Err(damaged(store, StoreKey::Attempt, "it is missing"));
+/// Where a run begins.
+#[derive(Clone, Copy)]
+pub(super) struct Begin<'a> {
+    pub(super) store: &'a dyn CheckpointStore,
+    pub(super) resume: &'a Resume,
+    pub(super) left: Left,
+    pub(super) claim: Option<Claim>,
+}
+
+impl Begin<'_> {
+    /// As [`Self::find`]; then removes what a crash has left, and the checkpoints that were to go
+    /// when a run ended before it came to that.
+    pub(super) fn prepare(self, job: &Job) -> Result<(Job, Recovered), RunError> {
+        let (job, mut recovered) = self.find(job)?;
+        self.store.sweep()?;
+        let checkpoints = &mut recovered.checkpoints;
+        checkpoints.sort_by_key(|metadata| metadata.checkpoint);
+        let excess = checkpoints.len().saturating_sub(job.config().checkpoints_retained.max(1));
+        let mut excess = checkpoints.drain(..excess);
+        excess.try_for_each(|old| self.store.discard(old.checkpoint))?;
+        drop(excess);
+        Ok((job, recovered))
+    }
+
+    /// Reads what is asked for and removes what it abandons. What was stored by a job of another
+    /// shape is dealt out to this one, with as many key groups as it had then.
+    fn find(self, job: &Job) -> Result<(Job, Recovered), RunError> {
+        let Self { store, resume, left, claim } = self;
+        let attempt = match store.get(StoreKey::Attempt)? {
+            Some(bytes) => Some(
+                codec::open(Kind::Attempt, &bytes)
+                    .map_err(|error| damaged(store, StoreKey::Attempt, &error))?,
+            ),
+            None => None,
+        };
+        let found = |checkpoints| Recovered { checkpoints, attempt };
+        match resume {
+            Resume::Latest => {
+                // Without checkpoints only its number keeps an attempt from taking the place of an
+                // earlier one, and it is stored before anything else.
+                let goes_on =
+                    !job.config().mechanism.takes_checkpoints() && !begins_anew(job, store)?;
+                if goes_on && attempt.is_none() {
+                    return Err(damaged(store, StoreKey::Attempt, "it is missing"));
+                }
+                let checkpoints = stored_checkpoints(store)?
+                    .into_iter()
+                    .map(|checkpoint| read_metadata(store, checkpoint))
+                    .collect::<Result<Vec<_>, _>>()?;
+                let Some((latest, older)) = checkpoints.split_last() else {
+                    return Ok((job.clone(), found(Vec::new())));
+                };
+                let key = StoreKey::Metadata(latest.checkpoint);
+                let fitted = Fitted::new(job, latest, left, &store.place_of(key))?;
+                if let Some(job) = fitted.unchanged() {
+                    return Ok((job, found(checkpoints)));
+                }
+                let dealt = fitted.deal(read_states(store, latest)?)?;
+                // Under a number of its own, so that a crash leaves the one or the other.
+                let dealt = dealt.with_number(latest.checkpoint.next());
+                let (job, metadata) = dealt.store(store)?;
+                Ok((job, found([older, &[latest.clone(), metadata]].concat())))
             }
-            let checkpoints = stored_checkpoints(store)?
-                .into_iter()
-                .map(|checkpoint| read_metadata(store, checkpoint))
-                .collect::<Result<Vec<_>, _>>()?;
-            let Some((latest, older)) = checkpoints.split_last() else {
-                return Ok((job.clone(), found(Vec::new())));
-            };
-            let key = StoreKey::Metadata(latest.checkpoint);
-            let fitted = Fitted::new(job, latest, left, &store.place_of(key))?;
-            if let Some(job) = fitted.unchanged() {
-                return Ok((job, found(checkpoints)));
+            Resume::Never => {
+                abandon(store, |_| true)?;
+                Ok((job.clone(), found(Vec::new())))
             }
-            let dealt = fitted.deal(read_states(store, latest)?)?;
-            // Under a number of its own, so that a crash leaves the one or the other.
-            let dealt = dealt.with_number(latest.checkpoint.next());
-            let (job, metadata) = dealt.store(store)?;
-            Ok((job, found([older, &[latest.clone(), metadata]].concat())))
-        }
-        Resume::Never => {
-            abandon(store, |_| true)?;
-            Ok((job.clone(), found(Vec::new())))
-        }
-        Resume::From(path) => {
-            let (job, metadata) = begin_at(job, store, path, left)?;
-            Ok((job, found(vec![metadata])))
+            Resume::From(path) => {
+                let (job, metadata) = begin_at(job, store, path, left, claim)?;
+                Ok((job, found(vec![metadata])))
+            }
         }
     }
 }
@@ -93,12 +117,14 @@ pub fn first_reservation(job: &Job) -> Option<StoreKey> {
 }
 
 /// Makes the checkpoint or savepoint at `path` the only one in the store. One of another place is
-/// copied, so that a crash before the next checkpoint leaves something to go on from.
+/// copied, so that a crash before the next checkpoint leaves something to go on from, and removed
+/// behind the copy if it is claimed.
 fn begin_at(
     job: &Job,
     store: &dyn CheckpointStore,
     path: &Path,
     left: Left,
+    claim: Option<Claim>,
 ) -> Result<(Job, CheckpointMetadata), RunError> {
     if !job.config().mechanism.takes_checkpoints() {
         let text = format!(
@@ -113,7 +139,11 @@ fn begin_at(
         let fitted = Fitted::new(job, &metadata, left, &path.display().to_string())?;
         let dealt = fitted.deal(states)?;
         abandon(store, |_| true)?;
-        return dealt.store(store);
+        let begun = dealt.store(store)?;
+        if claim == Some(Claim::Run) {
+            Savepoint::remove(path)?;
+        }
+        return Ok(begun);
     }
     let Some((folder, checkpoint)) = split_checkpoint_path(path).filter(|_| path.is_dir()) else {
         let text = format!(
@@ -125,31 +155,56 @@ fn begin_at(
     let key = StoreKey::Metadata(checkpoint);
     let own = PathBuf::from(store.place_of(key));
     if own.parent().is_some_and(|own| is_same(own, path)) {
+        if claim == Some(Claim::User) {
+            let text = format!(
+                "{}: a checkpoint in the run's own store is the run's: keep the checkpoints of \
+                 this run in another place, or copy this one",
+                path.display()
+            );
+            return Err(RunError::Restore(text));
+        }
         let metadata = read_metadata(store, checkpoint)?;
         let fitted = Fitted::new(job, &metadata, left, &store.place_of(key))?;
+        let states = read_states(store, &metadata)?;
         if let Some(job) = fitted.unchanged() {
+            fitted.check(&states)?;
             abandon(store, |other| other != key)?;
             return Ok((job, metadata));
         }
-        let dealt = fitted.deal(read_states(store, &metadata)?)?;
+        let dealt = fitted.deal(states)?;
         let dealt = dealt.with_number(checkpoint.next());
         abandon(store, |other| other != key)?;
         return dealt.store(store);
     }
     let other = FileStore::open(folder)?;
-    let metadata = read_metadata(&other, checkpoint)?;
+    let begun = begin_with_copy(job, store, &other, checkpoint, left)?;
+    if claim == Some(Claim::Run) {
+        other.discard(checkpoint)?;
+    }
+    Ok(begun)
+}
+
+/// Makes a copy of the checkpoint of another store the only one in this one.
+fn begin_with_copy(
+    job: &Job,
+    store: &dyn CheckpointStore,
+    other: &FileStore,
+    checkpoint: CheckpointId,
+    left: Left,
+) -> Result<(Job, CheckpointMetadata), RunError> {
+    let key = StoreKey::Metadata(checkpoint);
+    let metadata = read_metadata(other, checkpoint)?;
     let fitted = Fitted::new(job, &metadata, left, &other.place_of(key))?;
+    let states = read_states(other, &metadata)?;
     let Some(job) = fitted.unchanged() else {
-        let dealt = fitted.deal(read_states(&other, &metadata)?)?;
+        let dealt = fitted.deal(states)?;
         abandon(store, |_| true)?;
         return dealt.store(store);
     };
-    for handle in &metadata.tasks {
-        read_part(&other, handle)?;
-    }
+    fitted.check(&states)?;
     abandon(store, |_| true)?;
     for handle in &metadata.tasks {
-        copy(store, handle.key, &read_part(&other, handle)?)?;
+        copy(store, handle.key, &read_part(other, handle)?)?;
     }
     copy(store, key, &codec::seal(Kind::Metadata, &metadata))?;
     Ok((job, metadata))
@@ -195,9 +250,23 @@ impl<'a> Fitted<'a> {
         is_same.then(|| self.job.clone())
     }
 
+    /// Looks whether all tasks can be restored, before anything is given up for that.
+    fn check(&self, states: &[TaskState]) -> Result<(), RunError> {
+        let place = &self.place;
+        let restored = states.iter().try_for_each(|state| {
+            let (task, start) = (state.task, TaskStart::Restored(state.clone()));
+            let name = self.job.graph().task_name(task);
+            guard::catch(|| match self.job.task(task, AttemptId::default(), start) {
+                Ok(_) => Ok(()),
+                Err(error) => Err(TaskError::Restore(format!("{place}: {name}: {error}"))),
+            })
+        });
+        restored.map_err(|error| RunError::Restore(error.to_string()))
+    }
+
     fn deal(self, states: Vec<TaskState>) -> Result<DealtOut, RunError> {
-        let Self { job, metadata, left, place } = self;
-        let config = job.config();
+        let Self { job, metadata, left, place } = &self;
+        let (left, config) = (*left, job.config());
         if config.state.is_external() {
             let text = format!(
                 "{place}: it was taken in another layout of the job, and state that is {} can not \
@@ -211,7 +280,7 @@ impl<'a> Fitted<'a> {
             true => job.deal(&metadata.shape, states, &metadata.pools, left),
             false => job.deal(&job.shape().without_vertices(), Vec::new(), &[], left),
         };
-        let Dealt { mut states, pools, .. } = dealt.map_err(|error| refused(&place, &error))?;
+        let Dealt { mut states, pools, .. } = dealt.map_err(|error| refused(place, &error))?;
         let first = job.discover().map_err(|error| RunError::Input(error.to_string()))?;
         for (state, first) in states.iter_mut().zip(first) {
             state.checkpoint = metadata.checkpoint;
@@ -222,9 +291,10 @@ impl<'a> Fitted<'a> {
             shape: job.shape(),
             finished: metadata.finished && states.iter().all(|state| state.finished),
             pools,
-            ..metadata.clone()
+            ..(*metadata).clone()
         };
-        Ok(DealtOut { job, metadata, states })
+        self.check(&states)?;
+        Ok(DealtOut { job: self.job, metadata, states })
     }
 }
 
@@ -303,8 +373,18 @@ fn stored_checkpoints(store: &dyn CheckpointStore) -> Result<Vec<CheckpointId>, 
     Ok(store.list()?.into_iter().filter_map(StoreKey::complete_checkpoint).collect())
 }
 
-/// Removes the checkpoints and reservations that the run does not go on from: a later one must not
-/// take them for its own.
+/// Removes what a run that has ended leaves of checkpoints that did not complete, and all else too
+/// unless it is kept.
+pub(super) fn clean_up(store: &dyn CheckpointStore, is_kept: bool) -> Result<(), StoreError> {
+    if !is_kept {
+        abandon(store, |_| true)?;
+        store.remove(StoreKey::Attempt)?;
+    }
+    store.sweep()
+}
+
+/// Removes the checkpoints and reservations that the run does not go on from, or leaves behind: a
+/// later one must not take them for its own.
 fn abandon(
     store: &dyn CheckpointStore,
     is_abandoned: impl Fn(StoreKey) -> bool,

@@ -35,6 +35,17 @@ pub struct Savepoint {
     pub states: Vec<TaskState>,
 }
 
+/// What a program keeps beside a savepoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SavepointNote(Vec<u8>);
+
+impl SavepointNote {
+    /// A note that says this.
+    pub fn of(note: &impl Serialize) -> Self {
+        Self(codec::seal(Kind::SavepointNote, note))
+    }
+}
+
 /// Why a savepoint can not be read or written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SavepointError {
@@ -188,10 +199,8 @@ impl Savepoint {
     ///
     /// # Errors
     /// If it can not be written.
-    pub fn leave_note(folder: &Path, note: &impl Serialize) -> Result<(), SavepointError> {
-        let file = folder.join(NOTE);
-        let bytes = codec::seal(Kind::SavepointNote, note);
-        durable::replace(&file, &bytes).map_err(|error| failed(&file, &error.into()))
+    pub fn leave_note(folder: &Path, note: &SavepointNote) -> Result<(), SavepointError> {
+        replace(&folder.join(NOTE), &note.0)
     }
 
     /// The note beside the savepoint in `folder`, if one was left.
@@ -203,24 +212,45 @@ impl Savepoint {
         file.is_file().then(|| read(&file, Kind::SavepointNote)).transpose()
     }
 
-    /// Writes it into `folder`, which is made; durably, and whole or not at all.
+    /// Removes the savepoint in `folder`, and the folder unless somebody else keeps something
+    /// there: first what makes it one.
+    ///
+    /// # Errors
+    /// If something of it may still be there.
+    pub(super) fn remove(folder: &Path) -> Result<(), SavepointError> {
+        let gone = |file: &Path| durable::remove(file).map_err(|error| failed(file, &error));
+        gone(&folder.join(INDEX))?;
+        durable::sync_folder(folder).map_err(|error| failed(folder, &error))?;
+        let names = durable::names_in(folder).map_err(|error| failed(folder, &error))?;
+        let (ours, others): (Vec<_>, Vec<_>) = names.iter().partition(|(name, _)| is_left(name));
+        ours.iter().try_for_each(|(_, file)| gone(file))?;
+        match others.is_empty() {
+            true => fs::remove_dir(folder).map_err(|error| failed(folder, &error)),
+            false => Ok(()),
+        }
+    }
+
+    /// Writes it into `folder`, which is made, and `note` beside it; durably, and whole or not at
+    /// all.
     ///
     /// # Errors
     /// If something is there already, or it can not be written.
-    pub fn write(&self, folder: &Path) -> Result<(), SavepointError> {
+    pub fn write(&self, folder: &Path, note: Option<&SavepointNote>) -> Result<(), SavepointError> {
         check_free(folder)?;
         durable::create_folder(folder).map_err(|error| failed(folder, &error))?;
-        let replace = |file: PathBuf, bytes: &[u8]| {
-            durable::replace(&file, bytes).map_err(|error| failed(&file, &error.into()))
-        };
+        note.map_or(Ok(()), |note| Self::leave_note(folder, note))?;
         let mut metadata = self.metadata.clone();
         for (state, handle) in self.states.iter().zip(&mut metadata.tasks) {
             let bytes = codec::seal(Kind::SavepointPart, state);
             *handle = StateHandle::of(handle.key, &bytes);
-            replace(folder.join(part_name(state.task)), &bytes)?;
+            replace(&folder.join(part_name(state.task)), &bytes)?;
         }
-        replace(folder.join(INDEX), &codec::seal(Kind::Savepoint, &metadata))
+        replace(&folder.join(INDEX), &codec::seal(Kind::Savepoint, &metadata))
     }
+}
+
+fn replace(file: &Path, bytes: &[u8]) -> Result<(), SavepointError> {
+    durable::replace(file, bytes).map_err(|error| failed(file, &error.into()))
 }
 
 fn read<T: DeserializeOwned>(file: &Path, kind: Kind) -> Result<T, SavepointError> {
@@ -272,14 +302,16 @@ fn check_free(folder: &Path) -> Result<(), SavepointError> {
         return Ok(());
     }
     let names = durable::names_in(folder).map_err(|error| failed(folder, &error))?;
-    let is_left = |name: &str| {
-        let name = name.strip_prefix(durable::TEMPORARY_PREFIX).unwrap_or(name);
-        name.starts_with(PART)
-    };
     match folder.is_dir() && names.iter().all(|(name, _)| is_left(name)) {
         true => Ok(()),
         false => Err(SavepointError::Taken(folder.to_owned())),
     }
+}
+
+/// Whether a file of this name is part of a savepoint without its index, or on its way there.
+fn is_left(name: &str) -> bool {
+    let name = name.strip_prefix(durable::TEMPORARY_PREFIX).unwrap_or(name);
+    name.starts_with(PART) || name == NOTE
 }
 
 fn part_name(task: TaskId) -> String {

@@ -17,11 +17,12 @@ use crate::operator::source::{ErasedSource, ReadOutcome, ReadReply, ReadRequest}
 use crate::runtime::channel::{Exchange, Inlet, Port};
 use crate::runtime::guard;
 use crate::runtime::mail::{ToCoordinator, ToWorker, WorkerAddress};
+use crate::runtime::store::CheckpointStore;
 use crate::runtime::throttle::{Allowed, Throttle};
 use crate::runtime::worker::Roster;
-use crate::runtime::writer::{Asker, WriteOrder};
+use crate::runtime::writer::{self, Asker, WriteOrder};
 use crate::state::store::{SavedState, StateSaver};
-use crate::storage::StoreRequest;
+use crate::storage::{StoreReply, StoreRequest, StoreValue};
 use crate::task::{Phase, Task};
 use crate::time::{self, ProcessingTime};
 
@@ -34,9 +35,9 @@ pub(super) struct Office {
     pub(super) coordinator: Sender<ToCoordinator>,
     pub(super) writer: Sender<WriteOrder>,
     pub(super) throttle: Arc<Throttle>,
-    /// When all is read that may be, the data ends.
-    pub(super) drains: bool,
     pub(super) counters: Arc<Counters>,
+    /// The store, if tasks write their parts of checkpoints themselves.
+    pub(super) writes: Option<Arc<dyn CheckpointStore>>,
     /// Time is counted from here.
     pub(super) started: Instant,
 }
@@ -68,6 +69,15 @@ pub(super) struct Counters {
     pub(super) records_in: AtomicU64,
     /// Handed to sinks.
     pub(super) records_out: AtomicU64,
+    /// The longest that a checkpoint has kept a task from its records, in nanoseconds.
+    pub(super) sync_max: AtomicU64,
+}
+
+impl Counters {
+    fn count_sync(&self, begun: Instant) {
+        let nanos = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.sync_max.fetch_max(nanos, Ordering::Relaxed);
+    }
 }
 
 /// Where a task runs.
@@ -300,7 +310,11 @@ impl Slot {
     ) {
         let Self { task, hands, .. } = self;
         let outcome = guard::catch(|| {
+            let (begun, cut) = (Instant::now(), task.latest());
             change(task, hands)?;
+            if task.latest() != cut {
+                around.office.counters.count_sync(begun);
+            }
             hands.settle(task, around)
         });
         if let Err(error) = outcome {
@@ -385,7 +399,7 @@ impl Hands {
                 let request = self.read.take()?;
                 return Some(DueRead::Source(ReadRequest { records_max, ..request }));
             }
-            Allowed::Nothing if office.drains && office.throttle.is_spent() => {
+            Allowed::End => {
                 return self.read.take().map(|request| DueRead::End(request.split));
             }
             Allowed::Later(at) => Some(at),
@@ -480,11 +494,25 @@ impl TaskDriver for Driver<'_, '_> {
     }
 
     fn store(&mut self, request: StoreRequest) {
-        if self.hands.failure.is_none() {
-            let worker = self.around.office.worker;
-            let asker = Asker::Task { worker, attempt: self.attempt, task: self.task };
-            // The writer outlives the workers.
-            let _ = self.around.office.writer.send(WriteOrder { request, asker });
+        if self.hands.failure.is_some() {
+            return;
+        }
+        let (office, attempt, task) = (self.around.office, self.attempt, self.task);
+        match (&office.writes, request) {
+            (Some(store), StoreRequest::Put { key, value: value @ StoreValue::State(_) }) => {
+                let begun = Instant::now();
+                let reply = StoreReply { key, outcome: writer::put(store.as_ref(), key, &value) };
+                office.counters.count_sync(begun);
+                writer::complain(task, &reply, &office.coordinator);
+                // A machine hears of its own request after it has been drained.
+                let own = office.colleague(office.worker);
+                own.send(ToWorker::Stored { attempt, task, reply });
+            }
+            (_, request) => {
+                let asker = Asker::Task { worker: office.worker, attempt, task };
+                // The writer outlives the workers.
+                let _ = office.writer.send(WriteOrder { request, asker });
+            }
         }
     }
 

@@ -81,19 +81,54 @@ pub struct StoreError(
 );
 
 /// A store that is lost with the process.
-#[derive(Default)]
 pub struct MemoryStore {
     values: Mutex<BTreeMap<StoreKey, Vec<u8>>>,
+    /// How many bytes it takes in.
+    bytes_max: u64,
 }
 
 impl MemoryStore {
-    /// An empty store.
+    /// An empty store, which takes in what the memory holds.
     pub fn new() -> Self {
-        Self::default()
+        Self::with_limit(u64::MAX)
+    }
+
+    /// An empty store that takes in so many bytes. While a checkpoint is taken, it holds what that
+    /// one has come to and all that are kept: at least one.
+    pub fn with_limit(bytes_max: u64) -> Self {
+        Self { values: Mutex::default(), bytes_max }
+    }
+
+    /// Whether `bytes` have room beside all else, once they stand under `key`.
+    fn check_room(
+        &self,
+        values: &BTreeMap<StoreKey, Vec<u8>>,
+        key: StoreKey,
+        bytes: usize,
+    ) -> Result<(), PutError> {
+        let others = values.iter().filter(|(other, _)| **other != key);
+        let held: u64 = others.map(|(_, value)| value.len() as u64).sum();
+        let bytes = bytes as u64;
+        match held.saturating_add(bytes) <= self.bytes_max {
+            true => Ok(()),
+            false => Err(PutError::Failed(format!(
+                "{}: it has {bytes} bytes, and there is room for {} more within the limit of {}: \
+                 raise the limit or keep checkpoints in files",
+                self.place_of(key),
+                self.bytes_max.saturating_sub(held),
+                self.bytes_max
+            ))),
+        }
     }
 
     fn values(&self) -> MutexGuard<'_, BTreeMap<StoreKey, Vec<u8>>> {
         self.values.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -105,12 +140,17 @@ impl fmt::Debug for MemoryStore {
 
 impl CheckpointStore for MemoryStore {
     fn put(&self, key: StoreKey, bytes: &[u8]) -> Result<(), PutError> {
-        self.values().insert(key, bytes.to_vec());
+        let mut values = self.values();
+        self.check_room(&values, key, bytes.len())?;
+        values.insert(key, bytes.to_vec());
         Ok(())
     }
 
     fn append(&self, key: StoreKey, bytes: &[u8]) -> Result<(), PutError> {
-        self.values().entry(key).or_default().extend_from_slice(bytes);
+        let mut values = self.values();
+        let behind = values.get(&key).map_or(0, Vec::len);
+        self.check_room(&values, key, behind + bytes.len())?;
+        values.entry(key).or_default().extend_from_slice(bytes);
         Ok(())
     }
 
@@ -144,5 +184,34 @@ impl CheckpointStore for MemoryStore {
 
     fn place_of(&self, key: StoreKey) -> String {
         format!("{key} in memory")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{AttemptId, TaskId};
+
+    #[test]
+    fn a_store_in_memory_refuses_what_is_above_its_limit_and_has_room_again_after_a_discard() {
+        let store = MemoryStore::with_limit(10);
+        let part = |checkpoint| StoreKey::State {
+            checkpoint: CheckpointId::new(checkpoint),
+            attempt: AttemptId::new(1),
+            task: TaskId::new(3),
+        };
+        store.put(part(1), &[0; 6]).unwrap();
+        store.put(part(1), &[0; 7]).unwrap();
+        let refused = store.put(part(2), &[0; 4]).unwrap_err().to_string();
+        assert_eq!(
+            refused,
+            "chk-2/t3-a1 in memory: it has 4 bytes, and there is room for 3 more within the limit \
+             of 10: raise the limit or keep checkpoints in files"
+        );
+        assert_eq!(store.get(part(2)), Ok(None));
+        assert!(store.append(part(1), &[0; 4]).is_err());
+        assert_eq!(store.get(part(1)), Ok(Some(vec![0; 7])), "nothing is cut short");
+        store.discard(CheckpointId::new(1)).unwrap();
+        store.put(part(2), &[0; 10]).unwrap();
     }
 }

@@ -1,6 +1,6 @@
 //! How fast all sources together may read, and how much.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -9,6 +9,10 @@ use std::time::{Duration, Instant};
 pub(super) struct Throttle {
     limit: Option<Limit>,
     budget: Option<Budget>,
+    /// When all is read that may be, the data ends.
+    drains: bool,
+    /// The data ends now.
+    is_over: AtomicBool,
 }
 
 struct Limit {
@@ -33,10 +37,17 @@ pub(super) enum Allowed {
     Later(Instant),
     /// Nothing: all has been given out, and some of it may come back.
     Nothing,
+    /// Nothing ever again: the data ends here.
+    End,
 }
 
 impl Throttle {
-    pub(super) fn new(records_per_second: Option<u64>, records_max: Option<u64>) -> Self {
+    /// `drains`: the data ends when `records_max` are read.
+    pub(super) fn new(
+        records_per_second: Option<u64>,
+        records_max: Option<u64>,
+        drains: bool,
+    ) -> Self {
         let limit = records_per_second.map(|per_second| Limit {
             per_second: per_second.max(1),
             due: Mutex::new(Instant::now()),
@@ -46,11 +57,14 @@ impl Throttle {
             left: AtomicU64::new(whole),
             read: AtomicU64::new(0),
         });
-        Self { limit, budget }
+        Self { limit, budget, drains, is_over: AtomicBool::new(false) }
     }
 
     /// What a subtask may do that wants to read this many records.
     pub(super) fn allow(&self, wanted: usize) -> Allowed {
+        if self.is_over.load(Ordering::Relaxed) {
+            return Allowed::End;
+        }
         let portion = match &self.limit {
             None => wanted,
             Some(limit) => {
@@ -64,6 +78,7 @@ impl Throttle {
         };
         match self.budget.as_ref().map(|budget| budget.take(portion)) {
             None => Allowed::Now(portion),
+            Some(0) if self.drains && self.is_spent() => Allowed::End,
             Some(0) => Allowed::Nothing,
             Some(taken) => Allowed::Now(taken),
         }
@@ -87,6 +102,11 @@ impl Throttle {
     pub(super) fn is_spent(&self) -> bool {
         let is_spent = |budget: &Budget| budget.read.load(Ordering::Acquire) >= budget.whole;
         self.budget.as_ref().is_some_and(is_spent)
+    }
+
+    /// Nothing more is read: the data ends wherever each subtask is, in later attempts too.
+    pub(super) fn end(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
     }
 
     /// An attempt begins behind so many records of those that may be read in all. Nobody reads
@@ -117,14 +137,14 @@ mod tests {
 
     #[test]
     fn portions_are_small_and_at_least_one() {
-        assert_eq!(Throttle::new(None, None).allow(500), Allowed::Now(500));
-        assert_eq!(Throttle::new(Some(1_000), None).allow(500), Allowed::Now(10));
-        assert_eq!(Throttle::new(Some(3), None).allow(500), Allowed::Now(1));
+        assert_eq!(Throttle::new(None, None, false).allow(500), Allowed::Now(500));
+        assert_eq!(Throttle::new(Some(1_000), None, false).allow(500), Allowed::Now(10));
+        assert_eq!(Throttle::new(Some(3), None, false).allow(500), Allowed::Now(1));
     }
 
     #[test]
     fn what_was_read_is_due_before_more_may_be() {
-        let throttle = Throttle::new(Some(1), None);
+        let throttle = Throttle::new(Some(1), None, false);
         throttle.count(3_600, 3_600);
         let Allowed::Later(due) = throttle.allow(1) else { panic!("it is throttled") };
         assert!(due > Instant::now() + Duration::from_secs(3_000));
@@ -132,7 +152,7 @@ mod tests {
 
     #[test]
     fn no_more_is_allowed_than_there_is_in_all_and_what_was_not_read_comes_back() {
-        let throttle = Throttle::new(None, Some(100));
+        let throttle = Throttle::new(None, Some(100), false);
         assert_eq!(throttle.allow(80), Allowed::Now(80));
         assert_eq!(throttle.allow(80), Allowed::Now(20));
         assert_eq!(throttle.allow(80), Allowed::Nothing);
@@ -145,5 +165,17 @@ mod tests {
         throttle.begin_behind(40);
         assert!(!throttle.is_spent());
         assert_eq!(throttle.allow(80), Allowed::Now(60));
+    }
+
+    #[test]
+    fn rule_104_the_data_ends_when_all_is_read_or_at_once() {
+        let throttle = Throttle::new(None, Some(10), true);
+        assert_eq!(throttle.allow(10), Allowed::Now(10));
+        assert_eq!(throttle.allow(10), Allowed::Nothing, "some of it may come back");
+        throttle.count(10, 10);
+        assert_eq!(throttle.allow(10), Allowed::End);
+        let throttle = Throttle::new(None, None, false);
+        throttle.end();
+        assert_eq!(throttle.allow(10), Allowed::End);
     }
 }

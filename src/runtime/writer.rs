@@ -46,8 +46,21 @@ pub(super) fn run(
             // Whoever is gone needs no answer.
             Asker::Coordinator => drop(coordinator.send(ToCoordinator::Stored(reply))),
             Asker::Task { worker, attempt, task } => {
+                complain(task, &reply, coordinator);
                 workers[worker].send(ToWorker::Stored { attempt, task, reply });
             }
+        }
+    }
+}
+
+/// Tells people why a task's part is not stored: the protocol has no words for it.
+pub(super) fn complain(task: TaskId, reply: &StoreReply, coordinator: &Sender<ToCoordinator>) {
+    match &reply.outcome {
+        StoreOutcome::Stored(_) => {}
+        StoreOutcome::Failed(text) | StoreOutcome::Unknown(text) => {
+            let text = text.clone();
+            // Whoever is gone needs no answer.
+            let _ = coordinator.send(ToCoordinator::NotStored { task, text });
         }
     }
 }

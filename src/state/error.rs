@@ -6,6 +6,14 @@ use crate::state::key_group::{KeyGroup, KeyGroupRange};
 /// Why keyed state or timers can not be restored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RestoreError {
+    /// The state of this operator can not be restored.
+    #[error("the state of '{uid}': {error}")]
+    Operator {
+        /// The operator.
+        uid: String,
+        /// Why not.
+        error: Box<RestoreError>,
+    },
     /// The bytes of a group are not entries of the types that the job declares.
     #[error("{group}: {error}")]
     Decode {
@@ -28,14 +36,6 @@ pub enum RestoreError {
     /// The bytes of records in flight are not records of the type that the job declares.
     #[error("records in flight: {0}")]
     InFlight(DecodeError),
-    /// An operator's state can not be restored.
-    #[error("operator '{uid}': {error}")]
-    Operator {
-        /// The operator's uid.
-        uid: String,
-        /// What is wrong with its state.
-        error: Box<RestoreError>,
-    },
     /// The group belongs to another subtask.
     #[error("{group} is not among the groups {range} of this subtask")]
     ForeignGroup {

@@ -218,39 +218,32 @@ impl<K: Key, S: Record> KeyedState<K, S> {
         format: Format,
         groups: &[(KeyGroup, Bytes)],
     ) -> Result<(), RestoreError> {
-        let mut restored = Self::new(self.range, self.max);
         let mut entries = Vec::with_capacity(groups.len());
         for (group, bytes) in groups {
             entries.push(GroupEntries::<(K, S)>::new(format, self.range, *group, bytes)?);
         }
-        restored.reserve(entries.iter().map(GroupEntries::len_max).sum());
+        let len_max: usize = entries.iter().map(GroupEntries::len_max).sum();
+        let piece_count = if groups.is_empty() { 0 } else { self.piece_count() };
+        // First the entries of all pieces, then one index after the other.
+        let mut pieces: Vec<Vec<(K, S)>> = Vec::with_capacity(piece_count);
+        let share = len_max.checked_div(piece_count).unwrap_or_default();
+        // Pieces are not equal.
+        let room = share + share / 16;
+        pieces.resize_with(piece_count, || Vec::with_capacity(room));
         for group in entries {
-            restored.restore_group(group)?;
-        }
-        self.pieces = restored.pieces;
-        Ok(())
-    }
-
-    fn restore_group(&mut self, entries: GroupEntries<'_, (K, S)>) -> Result<(), RestoreError> {
-        let group = entries.group();
-        for entry in entries {
-            let (key, state) = entry?;
-            let hash = KeyHash::of(&key);
-            check_owner(group, self.max.group_of(hash))?;
-            if self.update_hashed(hash, &key, |_, slot| slot.replace(state)).is_some() {
-                return Err(RestoreError::Duplicate { group });
+            let owner = group.group();
+            for entry in group {
+                let entry = entry?;
+                let hash = KeyHash::of(&entry.0);
+                check_owner(owner, self.max.group_of(hash))?;
+                pieces[hash.get() as usize & (piece_count - 1)].push(entry);
             }
         }
+        let duplicate =
+            |key: K| RestoreError::Duplicate { group: self.max.group_of(KeyHash::of(&key)) };
+        let tables = pieces.into_iter().map(|entries| Table::of(entries).map_err(duplicate));
+        self.pieces = tables.map(|table| table.map(Piece::Owned)).collect::<Result<_, _>>()?;
         Ok(())
-    }
-
-    /// Makes room for this many entries in empty state.
-    fn reserve(&mut self, entries: usize) {
-        if entries > 0 {
-            let per_piece = entries.div_ceil(self.piece_count());
-            let table = || Piece::Owned(Table::with_capacity(per_piece));
-            self.pieces = std::iter::repeat_with(table).take(self.piece_count()).collect();
-        }
     }
 
     /// A power of two.

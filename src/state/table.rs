@@ -36,15 +36,28 @@ impl<K, S> Default for Table<K, S> {
 }
 
 impl<K: Hash + Eq + Clone, S: Clone> Table<K, S> {
-    /// A table with room for `entries`.
-    pub fn with_capacity(entries: usize) -> Self {
-        let mut table = Self::default();
-        if entries > 0 {
-            let slots = (entries * LOAD_DENOMINATOR).div_ceil(LOAD_NUMERATOR).next_power_of_two();
-            table.entries.reserve_exact(entries);
-            table.index_anew(slots.max(SLOTS_MIN));
+    /// The table of these entries, as if they had come one after the other. The index of a table is
+    /// in the caches while it is made, if no other table is made meanwhile.
+    ///
+    /// # Errors
+    /// The key that is there twice.
+    pub fn of(entries: Vec<(K, S)>) -> Result<Self, K> {
+        let mut table = Self { entries, ..Self::default() };
+        if table.is_empty() {
+            return Ok(table);
         }
-        table
+        let slots = (table.len() * LOAD_DENOMINATOR).div_ceil(LOAD_NUMERATOR);
+        table.index_of_size(slots.next_power_of_two().max(SLOTS_MIN));
+        for position in 0..table.len() {
+            let key = &table.entries[position].0;
+            let hash = KeyHash::of(key);
+            if table.find(hash, key).is_some() {
+                return Err(key.clone());
+            }
+            table.enter(hash, position);
+        }
+        table.stand_in = table.entries.first().map(|(_, state)| state.clone());
+        Ok(table)
     }
 
     /// How many entries it holds.
@@ -186,12 +199,17 @@ impl<K: Hash + Eq + Clone, S: Clone> Table<K, S> {
     #[cold]
     #[inline(never)]
     fn index_anew(&mut self, slots: usize) {
-        assert!(slots <= SLOTS_MAX, "a table holds at most {SLOTS_MAX} entries");
-        self.index = vec![VACANT; slots].into();
-        self.shift = u64::BITS - slots.trailing_zeros();
+        self.index_of_size(slots);
         for position in 0..self.len() {
             self.enter(KeyHash::of(&self.entries[position].0), position);
         }
+    }
+
+    /// Makes an index without numbers.
+    fn index_of_size(&mut self, slots: usize) {
+        assert!(slots <= SLOTS_MAX, "a table holds at most {SLOTS_MAX} entries");
+        self.index = vec![VACANT; slots].into();
+        self.shift = u64::BITS - slots.trailing_zeros();
     }
 
     /// Puts the number of an entry into the first vacant slot from its home on.
@@ -280,12 +298,20 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_table_allocates_nothing_and_room_is_made_ahead() {
-        assert!(Table::<u64, u64>::with_capacity(0).index.is_empty());
-        let mut table = Table::with_capacity(1000);
-        let room = (table.index.len(), table.entries.capacity());
-        (0..1000).for_each(|key| set(&mut table, key, Some(key)));
-        assert_eq!((table.index.len(), table.entries.capacity()), room);
+    fn a_table_of_entries_is_the_one_that_they_would_have_come_to_one_by_one() {
+        assert!(Table::<u64, u64>::of(Vec::new()).unwrap().index.is_empty());
+        let entries = || (0..1000_u64).map(|number| ((number + 1).pow(5), number));
+        let mut table = Table::of(entries().collect()).unwrap();
+        let mut grown = Table::default();
+        entries().for_each(|(key, state)| set(&mut grown, key, Some(state)));
+        assert!(table.iter().eq(grown.iter()));
+        for (key, state) in entries() {
+            assert_eq!(table.get(KeyHash::of(&key), &key), Some(&state));
+            set(&mut table, key, Some(state + 1));
+        }
+        assert_eq!(table.len(), 1000);
+        let twice = entries().chain([(32, 7)]).collect();
+        assert_eq!(Table::of(twice).unwrap_err(), 32);
     }
 
     #[test]

@@ -234,6 +234,11 @@ impl Task {
         self.subtask.attempt
     }
 
+    /// The newest checkpoint that it has cut or given up.
+    pub fn latest(&self) -> Option<CheckpointId> {
+        self.latest
+    }
+
     /// What it awaits.
     pub fn phase(&self) -> Phase {
         self.phase

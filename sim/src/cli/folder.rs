@@ -10,7 +10,7 @@ use cofferdam::connector::file::Fingerprint;
 use cofferdam::guarantee::{SinkContract, StateHome};
 use cofferdam::id::CheckpointId;
 use cofferdam::job::Job;
-use cofferdam::runtime::{self, CheckpointStore, Resume, Savepoint};
+use cofferdam::runtime::{self, CheckpointStore, Resume, Savepoint, SavepointNote};
 use cofferdam::storage::StoreKey;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -147,6 +147,9 @@ struct Left {
     /// What was shown when a savepoint was taken.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     shown: Vec<(String, u64)>,
+    /// It goes on behind the savepoint, or had not come to its end.
+    #[serde(default)]
+    goes_on: bool,
 }
 
 /// The folders of a run, and the store in the one of its checkpoints, which is locked for it.
@@ -388,8 +391,13 @@ impl Folders<'_> {
         checkpoint: Option<CheckpointId>,
     ) -> Result<(), Failure> {
         let (description, history) = (described.clone(), history.clone());
-        let left =
-            Left { description, history: Some(history.clone()), contents, shown: Vec::new() };
+        let left = Left {
+            description,
+            history: Some(history.clone()),
+            contents,
+            shown: Vec::new(),
+            goes_on: true,
+        };
         left.write(self.checkpoints)?;
         Mark { history, checkpoint }.leave(self.output)
     }
@@ -408,7 +416,7 @@ impl Left {
     }
 }
 
-/// Leaves in a savepoint what its run was, and what it has shown.
+/// Leaves in a savepoint that a run has ended with what the run was, and what it has shown.
 pub(crate) fn leave_in_savepoint(
     savepoint: &Path,
     described: &Description,
@@ -416,9 +424,18 @@ pub(crate) fn leave_in_savepoint(
 ) -> Result<(), Failure> {
     let contents = described.input.iter().map(|path| Fingerprint::of(path));
     let contents = contents.collect::<Result<_, _>>().map_err(Failure::input)?;
-    let description = described.clone();
-    let left = Left { description, history: None, contents, shown: extents(output) };
-    Savepoint::leave_note(savepoint, &left).map_err(Failure::input)
+    let (description, shown) = (described.clone(), extents(output));
+    let left = Left { description, history: None, contents, shown, goes_on: false };
+    Savepoint::leave_note(savepoint, &SavepointNote::of(&left)).map_err(Failure::input)
+}
+
+/// What is to be left in savepoints of a run that goes on, whose checkpoints are in this folder.
+pub(crate) fn savepoint_note(checkpoints: &Path) -> Result<SavepointNote, Failure> {
+    let path = checkpoints.join(NAME);
+    let Some(left) = read::<Left>(&path)? else {
+        return Err(Failure::input(format!("{}: it is gone", path.display())));
+    };
+    Ok(SavepointNote::of(&Left { history: None, ..left }))
 }
 
 /// Checks that a sink which shows rows once has shown none behind a savepoint: a run that began
@@ -443,6 +460,15 @@ fn refuse_shown(
     }
     if !described.mode.sink.awaits_completion() {
         return Ok(());
+    }
+    let is_of_running =
+        |before: &Left| before.description.output == described.output && before.goes_on;
+    if before.is_some_and(is_of_running) {
+        return Err(Failure::input(format!(
+            "--resume {}: the run that it was taken of went on, and commits rows to {output} that \
+             would be there twice: name another --output",
+            savepoint.display()
+        )));
     }
     let shown = extents(output);
     let is_known =
@@ -515,6 +541,23 @@ pub(crate) fn refuse_old_output(output: &Output) -> Result<(), Failure> {
              the input: remove it or name another {other}"
         ))),
         None => Ok(()),
+    }
+}
+
+/// Removes what a run leaves beside its checkpoints, which are gone, and their folder with its lock
+/// unless somebody else keeps something there.
+pub(crate) fn clear(checkpoints: &Path) -> Result<(), Failure> {
+    let failed = |error: io::Error| Failure::input(format!("{}: {error}", checkpoints.display()));
+    Completed::forget(checkpoints)?;
+    for name in [NAME, ".lock"] {
+        match fs::remove_file(checkpoints.join(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+            Ok(()) | Err(_) => {}
+        }
+    }
+    match fs::remove_dir(checkpoints) {
+        Err(error) if error.kind() != io::ErrorKind::DirectoryNotEmpty => Err(failed(error)),
+        Ok(()) | Err(_) => Ok(()),
     }
 }
 

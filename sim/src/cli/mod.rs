@@ -12,15 +12,18 @@ mod analyze;
 mod barriers;
 #[cfg(feature = "sqlite")]
 mod database;
+mod edit;
 mod exit;
 mod folder;
 mod graph;
 mod jobs;
+mod leaks;
 mod mark;
 mod mode;
 mod output;
 mod readable;
 mod replay;
+mod requests;
 mod run;
 mod shown;
 mod signals;

@@ -8,13 +8,16 @@ use clap::{Args, ValueEnum};
 use cofferdam::config::JobConfig;
 use cofferdam::guarantee::{Guarantee, Mechanism, SinkContract};
 use cofferdam::job::Job;
+use cofferdam::runtime::{Kept, Snapshots};
 use serde::{Deserialize, Serialize};
 
 use crate::cli::barriers::{BarrierArgs, with_default};
 use crate::cli::exit::Failure;
 use crate::cli::output::Console;
 use crate::cli::state::StateArgs;
-use crate::cli::values::{JobParameters, Restarts, interval, positive_size, restarts, word};
+use crate::cli::values::{
+    JobParameters, Restarts, interval, positive, positive_size, restarts, word,
+};
 use crate::jobs::{BuiltinJob, CaseData, JobError, Output, Parameters, Setup, Shape};
 
 /// The flags of a mode that runs with a given parallelism.
@@ -101,9 +104,40 @@ pub(crate) struct CheckpointArgs {
     /// How many complete ones are kept
     #[arg(long, value_name = "N", value_parser = positive_size, default_value = "1")]
     pub(crate) retain: usize,
+    /// When they are left behind by a run that ends; one that is killed leaves them
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t = KeptArg::Always)]
+    keep_checkpoints: KeptArg,
     /// Where they lie
     #[arg(long, value_enum, default_value_t = Backend::Fs)]
     pub(crate) backend: Backend,
+    /// How many bytes of checkpoints --backend memory holds, the one that is taken among them
+    #[arg(long, value_name = "BYTES", value_parser = positive, default_value = "1G")]
+    pub(crate) memory_limit: u64,
+    /// Who encodes and writes a task's part of a checkpoint
+    #[arg(long, value_enum, default_value_t = SnapshotArg::Async)]
+    snapshots: SnapshotArg,
+}
+
+/// As [`Kept`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum KeptArg {
+    /// Whatever its end is: started again, it goes on, or finds its work done
+    Always,
+    /// When it was interrupted, or failed
+    OnCancel,
+    /// When it failed
+    OnFailure,
+    /// Never
+    Never,
+}
+
+/// As [`Snapshots`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum SnapshotArg {
+    /// Another thread, while the task goes on with its records and copies what it changes
+    Async,
+    /// The task, which stops until its part is stored
+    Sync,
 }
 
 /// The name of a flag whose default each command gives.
@@ -134,6 +168,31 @@ impl CheckpointArgs {
         }
         if self.backend == Backend::Memory && self.checkpoints.is_some() {
             console.note("--checkpoints: nothing is put there, for --backend is memory");
+        }
+    }
+
+    /// The flags that torture hands on, each with its value.
+    pub(crate) fn words(&self) -> [(&'static str, String); 2] {
+        let snapshots = match self.snapshots {
+            SnapshotArg::Async => "async",
+            SnapshotArg::Sync => "sync",
+        };
+        [("--retain", self.retain.to_string()), ("--snapshots", snapshots.to_owned())]
+    }
+
+    pub(crate) fn kept(&self) -> Kept {
+        match self.keep_checkpoints {
+            KeptArg::Always => Kept::Always,
+            KeptArg::OnCancel => Kept::OnCancel,
+            KeptArg::OnFailure => Kept::OnFailure,
+            KeptArg::Never => Kept::Never,
+        }
+    }
+
+    pub(crate) fn snapshots(&self) -> Snapshots {
+        match self.snapshots {
+            SnapshotArg::Async => Snapshots::Async,
+            SnapshotArg::Sync => Snapshots::Sync,
         }
     }
 

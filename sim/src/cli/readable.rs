@@ -165,59 +165,22 @@ fn of_channels(state: &TaskState) -> Result<Vec<Row>, String> {
     Ok(rows)
 }
 
-/// Sets the value of a key, or removes the key with its timers; how often it was there.
-pub(crate) fn change(
-    operator: &mut OperatorState,
-    key: &Json,
-    value: Option<&Json>,
-) -> Result<usize, String> {
-    let mut found = 0;
-    for (_, bytes) in operator.keyed.iter_mut().flatten() {
-        let entries =
-            decoded::<Vec<Value>>(bytes)?.into_iter().map(pair).collect::<Result<Vec<_>, _>>()?;
-        if !entries.iter().any(|[of, _]| json_of(of) == *key) {
-            continue;
-        }
-        let changed = entries.into_iter().filter_map(|[of, old]| {
-            if json_of(&of) != *key {
-                return Some(Value::Array(vec![of, old]));
-            }
-            found += 1;
-            value.map(|new| Value::Array(vec![of, value_from(new)]))
-        });
-        *bytes = Bytes::from(Format::Portable.encode(&changed.collect::<Vec<Value>>()));
-    }
-    if value.is_none() {
-        let timers = [&mut operator.timers, &mut operator.processing_timers];
-        for (_, bytes) in timers.into_iter().flatten().flatten() {
-            let timers = decoded::<Vec<Value>>(bytes)?
-                .into_iter()
-                .map(pair)
-                .collect::<Result<Vec<_>, _>>()?;
-            let left = timers.into_iter().filter(|[_, of]| json_of(of) != *key);
-            let left: Vec<Value> = left.map(|timer| Value::Array(timer.into())).collect();
-            *bytes = Bytes::from(Format::Portable.encode(&left));
-        }
-    }
-    Ok(found)
-}
-
 fn groups(groups: &Option<Vec<(KeyGroup, Bytes)>>) -> impl Iterator<Item = (KeyGroup, &Bytes)> {
     groups.iter().flatten().map(|(group, bytes)| (*group, bytes))
 }
 
-fn decoded<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+pub(crate) fn decoded<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     Format::Portable.decode(bytes).map_err(|error| error.to_string())
 }
 
-fn pair(value: Value) -> Result<[Value; 2], String> {
+pub(crate) fn pair(value: Value) -> Result<[Value; 2], String> {
     let array = value.into_array().map_err(|_| "an entry is not a pair".to_owned())?;
     array.try_into().map_err(|_| "an entry is not a pair".to_owned())
 }
 
 /// What JSON has no form for is told as well as it can be: bytes in hexadecimal, and a map whose
 /// keys are not texts as a list of pairs.
-fn json_of(value: &Value) -> Json {
+pub(crate) fn json_of(value: &Value) -> Json {
     match value {
         Value::Bool(value) => Json::Bool(*value),
         Value::Text(text) => Json::String(text.clone()),
@@ -245,8 +208,4 @@ fn json_of(value: &Value) -> Json {
         Value::Tag(_, value) => json_of(value),
         Value::Null | _ => Json::Null,
     }
-}
-
-fn value_from(json: &Json) -> Value {
-    Value::serialized(json).unwrap_or(Value::Null)
 }

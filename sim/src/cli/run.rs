@@ -1,10 +1,10 @@
 //! `run`: a job on the real engine, over real files.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use cofferdam::config::JobConfig;
 use cofferdam::coordinator::CoordinatorNote;
 use cofferdam::guarantee::SinkContract;
@@ -12,7 +12,8 @@ use cofferdam::id::CheckpointId;
 use cofferdam::job::{Job, Left};
 use cofferdam::message::Loss;
 use cofferdam::runtime::{
-    self, CheckpointStore, FileStore, MemoryStore, Resume, RunEvent, RunOptions, RunReport, StopAt,
+    self, CheckpointStore, Claim, FileStore, JobHandle, Kept, MemoryStore, Resume, RunError,
+    RunEvent, RunOptions, RunReport, StopAt,
 };
 use indicatif::ProgressBar;
 use serde::Serialize;
@@ -22,7 +23,8 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::folder::{self, Description, Folders, Settled};
 use crate::cli::mark::{self, History, Mark, OutputLock};
 use crate::cli::mode::{Backend, CHECKPOINT_INTERVAL, EngineArgs, Mode};
-use crate::cli::output::{Console, grouped, seconds};
+use crate::cli::output::{Console, grouped, millis, seconds};
+use crate::cli::requests::Clerk;
 use crate::cli::shown::{Completed, completed};
 use crate::cli::signals::stop_flag;
 use crate::cli::state::refuse_old_state;
@@ -74,12 +76,37 @@ struct SavepointArgs {
     /// End the data there: event-time timers fire, and nothing can go on from the savepoint
     #[arg(long, requires = "stop_after")]
     drain: bool,
+    /// Whose the checkpoint or savepoint is that --resume names: claim moves it into the folder of
+    /// this run's checkpoints, no-claim copies it [default: no-claim, if it lies in another folder]
+    #[arg(long, value_enum, value_name = "MODE")]
+    claim_mode: Option<ClaimMode>,
     /// Drop restored state that no operator of the job claims, instead of refusing it
     #[arg(long)]
     allow_non_restored: bool,
 }
 
+/// As [`Claim`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ClaimMode {
+    /// The run's: removed when a newer checkpoint takes its place
+    Claim,
+    /// Yours: never changed or needed
+    NoClaim,
+}
+
 impl SavepointArgs {
+    fn claim(&self, resume: &Resume) -> Result<Option<Claim>, Failure> {
+        match (self.claim_mode, resume) {
+            (None, _) => Ok(None),
+            (Some(ClaimMode::Claim), Resume::From(_)) => Ok(Some(Claim::Run)),
+            (Some(ClaimMode::NoClaim), Resume::From(_)) => Ok(Some(Claim::User)),
+            (Some(_), Resume::Latest | Resume::Never) => Err(Failure::usage(
+                "run",
+                "--claim-mode is for a checkpoint or savepoint that --resume names: name it",
+            )),
+        }
+    }
+
     fn stop_at(&self) -> Option<StopAt> {
         let (records, savepoint) = (self.stop_after?, self.savepoint.clone()?);
         Some(StopAt { records, savepoint, drains: self.drain })
@@ -99,6 +126,10 @@ struct Summary {
     records_in: u64,
     records_out: u64,
     checkpoints: u64,
+    checkpoint_mean_ms: f64,
+    checkpoint_max_ms: f64,
+    /// The longest that one kept a task from its records.
+    checkpoint_sync_max_ms: f64,
     restarts: u64,
     wall_s: f64,
     records_per_s: f64,
@@ -112,6 +143,8 @@ pub(crate) fn run(args: &RunArgs, console: &Console) -> Result<Exit, Failure> {
     args.engine.checkpoints.barriers.check("run", &[mode.mechanism])?;
     args.engine.state.check("run")?;
     args.engine.checkpoints.tell_unused(mode.mechanism, console);
+    let claim = args.savepoint.claim(&args.resume)?;
+    let kept = args.engine.checkpoints.kept();
     let setup = mode.setup(args.engine.mode.parallelism, args.engine.parameters.of(job)?);
     let interval = args.engine.checkpoints.interval;
     let mut config = JobConfig {
@@ -139,27 +172,28 @@ pub(crate) fn run(args: &RunArgs, console: &Console) -> Result<Exit, Failure> {
         sink: mode.sink,
         history: start.history.clone(),
     };
+    let (handle, orders) = runtime::control();
+    let clerk = start.clerk(handle, &args.output)?;
     let progress = console.spinner();
     let options = RunOptions {
         workers: args.workers.unwrap_or(RunOptions::default().workers),
-        store: start.store,
+        store: start.store.clone(),
         state_store: args.engine.state.open(&args.output),
         resume: args.resume.clone(),
         records_per_second: args.rate,
         observer: observer(console, progress.clone(), leaves),
         stop,
         stop_at: args.savepoint.stop_at(),
+        orders: Some(orders),
         left: args.savepoint.left(),
+        snapshots: args.engine.checkpoints.snapshots(),
+        kept,
+        claim,
     };
     let report = runtime::run(&built.job, options);
     progress.finish_and_clear();
-    let report = report?;
-    if let Some(folder) = &start.folder {
-        let last = Completed::read(folder)?.unwrap_or_default().checkpoint;
-        let at = (last, start.history.start);
-        let left = completed(at, mode.sink, &args.output, true).leave(folder);
-        left.map_err(|error| Failure::input(format!("{}: {error}", folder.display())))?;
-    }
+    clerk.into_iter().for_each(Clerk::end);
+    let report = start.end(report, kept, mode.sink, &args.output)?;
     if let Some(savepoint) = &args.savepoint.savepoint {
         folder::leave_in_savepoint(savepoint, &start.described, &args.output)?;
         console.note(format!("the savepoint is in {}", savepoint.display()));
@@ -179,6 +213,45 @@ struct Start {
     history: History,
     /// Held until the run has ended.
     _lock: OutputLock,
+}
+
+impl Start {
+    /// Leaves beside the checkpoints what a later run wants to know, or removes what was left there
+    /// if they are not kept.
+    fn end(
+        &self,
+        report: Result<RunReport, RunError>,
+        kept: Kept,
+        sink: SinkContract,
+        output: &Output,
+    ) -> Result<RunReport, Failure> {
+        let Some(folder) = &self.folder else { return Ok(report?) };
+        if !kept.after(&report) {
+            folder::clear(folder)?;
+            if report == Err(RunError::Stopped) {
+                let text = "interrupted; the checkpoints are gone, as --keep-checkpoints says";
+                return Err(Failure::again(Exit::Interrupted, text));
+            }
+            return Ok(report?);
+        }
+        let report = report?;
+        let last = Completed::read(folder)?.unwrap_or_default().checkpoint;
+        let left = completed((last, self.history.start), sink, output, true).leave(folder);
+        left.map_err(|error| Failure::input(format!("{}: {error}", folder.display())))?;
+        Ok(report)
+    }
+
+    /// Serves those who want savepoints of the run, if there is a place where they can ask.
+    fn clerk(&self, handle: JobHandle, output: &Output) -> Result<Option<Clerk>, Failure> {
+        let Some(folder) = self.folder.clone() else { return Ok(None) };
+        let note = folder::savepoint_note(&folder)?;
+        let (described, output) = (self.described.clone(), output.clone());
+        let finish =
+            move |savepoint: &Path| folder::leave_in_savepoint(savepoint, &described, &output);
+        let clerk = Clerk::start(folder.clone(), handle, note, finish);
+        let failed = |error| Failure::input(format!("{}: {error}", folder.display()));
+        clerk.map(Some).map_err(failed)
+    }
 }
 
 /// What a run leaves of each complete checkpoint.
@@ -217,7 +290,7 @@ impl RunArgs {
             refuse_old_state(self.engine.state.file(&self.output).as_ref())?;
             let history = History::begin();
             Mark { history: history.clone(), checkpoint: None }.leave(&self.output)?;
-            let store = Arc::new(MemoryStore::new());
+            let store = Arc::new(MemoryStore::with_limit(self.engine.checkpoints.memory_limit));
             return Ok(Start { store, folder: None, is_anew, described, history, _lock: lock });
         }
         let folder = self.engine.checkpoints.folder(&self.output);
@@ -255,6 +328,7 @@ fn observer(
             grouped(records_in),
             grouped(records_out)
         )),
+        RunEvent::NotStored(text) => progress.suspend(|| console.explain(text)),
         RunEvent::Note(note) => {
             progress.suspend(|| tell_note(&console, note, &mut last_cause));
             if let CoordinatorNote::CheckpointCompleted { checkpoint, .. } = note {
@@ -304,6 +378,9 @@ fn summary(job: &'static str, mode: Mode, report: &RunReport, built: &FileJob) -
         records_in: report.records_in,
         records_out: report.records_out,
         checkpoints: report.checkpoints.count,
+        checkpoint_mean_ms: millis(report.checkpoints.duration_mean()),
+        checkpoint_max_ms: millis(report.checkpoints.duration_max),
+        checkpoint_sync_max_ms: millis(report.checkpoints.sync_max),
         restarts: report.restarts,
         wall_s: seconds(report.wall),
         records_per_s: (report.records_in as f64 / wall_s.max(1e-9)).round(),
@@ -323,7 +400,14 @@ fn tell(summary: &Summary, is_anew: bool, console: &Console) {
         grouped(summary.records_out),
         grouped(summary.records_per_s as u64)
     ));
-    console.say(format!("  checkpoints: {checkpoints}, restarts: {restarts}"));
+    let took = match checkpoints {
+        0 => String::new(),
+        _ => format!(
+            " ({} ms each, records stood still for {} ms at the most)",
+            summary.checkpoint_mean_ms, summary.checkpoint_sync_max_ms
+        ),
+    };
+    console.say(format!("  checkpoints: {checkpoints}{took}, restarts: {restarts}"));
     if let Some(checksum) = summary.checksum {
         console.say(format!("  checksum {checksum}"));
     }

@@ -1,23 +1,26 @@
 //! Looking into checkpoints and savepoints, and making others of them: `savepoint` and `state`.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use cofferdam::config::JobConfig;
 use cofferdam::graph::VertexShape;
 use cofferdam::guarantee::SinkContract;
 use cofferdam::job::Job;
-use cofferdam::runtime::{Savepoint, SavepointError};
+use cofferdam::runtime::{AfterSavepoint, FileStore, Savepoint, SavepointError};
 use cofferdam::storage::CheckpointMetadata;
 use serde::Serialize;
 use serde_json::Value as Json;
 
+use crate::cli::edit;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output::{Console, Paint, Painted, Table, grouped};
-use crate::cli::readable::{change, rows};
-use crate::cli::values::find_job;
-use crate::jobs::{CaseData, Parameters, Setup, Shape};
+use crate::cli::readable::rows;
+use crate::cli::requests::{Wanted, no_run};
+use crate::cli::values::{find_job, interval};
+use crate::jobs::{CaseData, Output, Parameters, Setup, Shape};
 
 /// Look into savepoints and checkpoints, and make savepoints of them
 #[derive(Debug, Args)]
@@ -39,6 +42,8 @@ enum SavepointCommand {
         /// The folder of the savepoint, or of the checkpoint (chk-<number>)
         path: PathBuf,
     },
+    /// Have a job that runs take a savepoint
+    Take(TakeArgs),
     /// Make a savepoint of a checkpoint of a built-in job
     Convert {
         /// The folder of the checkpoint (chk-<number>) or savepoint
@@ -48,6 +53,24 @@ enum SavepointCommand {
     },
     /// Make a savepoint with the value of one key set or removed; the old one stays as it is
     Edit(EditArgs),
+}
+
+#[derive(Debug, Args)]
+struct TakeArgs {
+    /// The folder of the checkpoints of the run, or of its output if they lie there
+    #[arg(long, value_name = "DIR")]
+    job_folder: PathBuf,
+    /// The folder of the savepoint, which is made
+    savepoint: PathBuf,
+    /// Stop the job there: all that came before is committed
+    #[arg(long)]
+    stop: bool,
+    /// End its data there: event-time timers fire, and nothing can go on from the savepoint
+    #[arg(long, requires = "stop")]
+    drain: bool,
+    /// How long to wait for it
+    #[arg(long, value_name = "DURATION", value_parser = interval, default_value = "10m")]
+    timeout: Duration,
 }
 
 #[derive(Debug, Args)]
@@ -62,7 +85,7 @@ struct EditArgs {
     /// The key, as `state show` prints it in JSON
     #[arg(long, value_name = "JSON")]
     key: String,
-    /// The new value, in JSON; the key must be there
+    /// The new value, in JSON; the key is added if it is not there
     #[arg(long, value_name = "JSON", required_unless_present = "remove")]
     set: Option<String>,
     /// Remove the key with its value and timers
@@ -93,6 +116,7 @@ pub(crate) fn savepoint(args: &SavepointArgs, console: &Console) -> Result<Exit,
     match &args.command {
         SavepointCommand::List { folders } => list(folders, console),
         SavepointCommand::Show { path } => show(path, console),
+        SavepointCommand::Take(args) => take(args, console),
         SavepointCommand::Convert { path, savepoint } => write(&open(path)?, savepoint, console),
         SavepointCommand::Edit(args) => edit(args, console),
     }
@@ -263,8 +287,44 @@ fn show(path: &Path, console: &Console) -> Result<Exit, Failure> {
 }
 
 fn write(savepoint: &Savepoint, folder: &Path, console: &Console) -> Result<Exit, Failure> {
-    savepoint.write(folder).map_err(Failure::input)?;
+    savepoint.write(folder, None).map_err(Failure::input)?;
     console.note(format!("the savepoint is in {}", folder.display()));
+    Ok(Exit::Done)
+}
+
+#[derive(Serialize)]
+struct TakeSummary<'a> {
+    schema: &'static str,
+    path: &'a Path,
+    checkpoint: u64,
+    stopped: bool,
+}
+
+fn take(args: &TakeArgs, console: &Console) -> Result<Exit, Failure> {
+    let below = Output::Folder(args.job_folder.clone()).checkpoints();
+    let folder = if below.is_dir() { &below } else { &args.job_folder };
+    if !FileStore::is_used(folder) {
+        return Err(no_run(folder));
+    }
+    let then = match (args.stop, args.drain) {
+        (_, true) => AfterSavepoint::Drain,
+        (true, false) => AfterSavepoint::Stop,
+        (false, false) => AfterSavepoint::GoOn,
+    };
+    let savepoint = path::absolute(&args.savepoint);
+    let savepoint = savepoint.map_err(|error| input(&args.savepoint, error))?;
+    let checkpoint = Wanted { folder, savepoint, then, within: args.timeout }.ask()?;
+    if console.is_json() {
+        console.row(&TakeSummary {
+            schema: "cofferdam.savepoint/1",
+            path: &args.savepoint,
+            checkpoint: checkpoint.get(),
+            stopped: args.stop,
+        });
+    } else {
+        let end = if args.stop { "; the job has stopped" } else { "" };
+        console.say(format!("{checkpoint} is in {}{end}", args.savepoint.display()));
+    }
     Ok(Exit::Done)
 }
 
@@ -276,20 +336,8 @@ fn edit(args: &EditArgs, console: &Console) -> Result<Exit, Failure> {
     };
     let key: Json = read(&args.key, "key")?;
     let value = args.set.as_ref().map(|text| read(text, "set")).transpose()?;
-    let states = savepoint.states.iter_mut().flat_map(|state| &mut state.operators);
-    let mut found = 0;
-    for operator in states.filter(|operator| operator.uid == args.operator) {
-        let wrong =
-            |text: String| input(&args.path, format!("operator '{}': {text}", args.operator));
-        found += change(operator, &key, value.as_ref()).map_err(wrong)?;
-    }
-    if found == 0 {
-        let EditArgs { operator, .. } = args;
-        return Err(input(
-            &args.path,
-            format!("the operator '{operator}' has no key {key}: `state show` lists what is there"),
-        ));
-    }
+    edit::edit(&mut savepoint, &args.operator, &key, value.as_ref())
+        .map_err(|text| input(&args.path, format!("the operator '{}': {text}", args.operator)))?;
     write(&savepoint, &args.savepoint, console)
 }
 

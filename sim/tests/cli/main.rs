@@ -8,6 +8,7 @@ mod analyze;
 mod jobs;
 mod left;
 mod replay;
+mod retention;
 mod run;
 mod savepoint;
 mod suite;

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -181,8 +183,10 @@ fn an_edited_savepoint_is_a_new_one_and_a_run_goes_on_with_its_values() {
         let args = ["savepoint", "edit", &savepoint, &edited, "--operator", "fold", "--key", key];
         cofferdam(&[&args[..], more].concat())
     };
-    let done = edit("\"nobody\"", &["--set", "1"]).exits(2);
-    assert!(done.err.contains("the operator 'fold' has no key \"nobody\""), "{}", done.err);
+    let done = edit("\"nobody\"", &["--remove"]).exits(2);
+    assert!(done.err.contains("the operator 'fold': it has no key \"nobody\""), "{}", done.err);
+    let done = edit("7", &["--set", "1"]).exits(2);
+    assert!(done.err.contains("the operator 'fold': it has no key 7"), "{}", done.err);
     edit("\"all\"", &["--set", "1000"]).exits(0);
     count(&folder, &input, "b", &["--resume", &edited]).exits(0);
     let rows = changes(&folder, &["b"]);
@@ -193,6 +197,24 @@ fn an_edited_savepoint_is_a_new_one_and_a_run_goes_on_with_its_values() {
     edit("\"all\"", &["--remove"]).exits(0);
     let shown = cofferdam(&["state", "show", &edited, "--format", "json"]).exits(0);
     assert!(!shown.out.contains("\"key\":\"all\""));
+
+    // Words that are not there yet are found by the job, in whatever subtask.
+    for word in ["w39", "w38", "w37", "w36", "w35"] {
+        let emptied = folder.path(&format!("no-{word}"));
+        let key = format!("\"{word}\"");
+        let edit = |from: &str, to: &str, more: &[&str]| {
+            let args = ["savepoint", "edit", from, to, "--operator", "fold", "--key", &key];
+            cofferdam(&with(&args, more)).exits(0);
+        };
+        edit(&savepoint, &emptied, &["--remove"]);
+        let added = folder.path(&format!("added-{word}"));
+        edit(&emptied, &added, &["--set", "1000"]);
+        let output = format!("out-{word}");
+        count(&folder, &input, &output, &["--resume", &added]).exits(0);
+        let rows = changes(&folder, &[&output]);
+        assert!(rows.iter().any(|(of, count)| of == word && *count == 1001), "{rows:?}");
+        assert!(!rows.contains(&(word.to_owned(), 1)));
+    }
 }
 
 #[test]
@@ -221,4 +243,106 @@ fn what_a_savepoint_can_not_be_taken_of_or_restored_into_is_said() {
     let wide = ["--resume", &savepoint, "--parallelism", "200"];
     let done = count(&folder, &input, "wide", &wide).exits(2);
     assert!(done.err.contains("128 at the most, and 'lines -> split' has 200"), "{}", done.err);
+}
+
+#[test]
+fn a_checkpoint_above_the_limit_of_memory_is_refused_by_operator_size_and_limit() {
+    let folder = Folder::new("backend-limit");
+    let (input, counts) = text(&folder);
+    let small = ["--backend", "memory", "--memory-limit", "300", "--restarts", "none"];
+    let done = count(&folder, &input, "a", &small);
+    assert_eq!(done.code, Some(1), "{done:?}");
+    let words = ["'fold -> out' (t", " bytes", "the limit of 300", "keep checkpoints in files"];
+    words.iter().for_each(|word| assert!(done.err.contains(word), "{}", done.err));
+    let large = ["--backend", "memory", "--snapshots", "sync", "--format", "json"];
+    let done = count(&folder, &input, "b", &large).exits(0);
+    assert_eq!(changes(&folder, &["b"]), every_change(&counts));
+    let summary = done.summary();
+    for field in ["checkpoint_mean_ms", "checkpoint_max_ms", "checkpoint_sync_max_ms"] {
+        assert!(summary[field].as_f64().unwrap() > 0.0, "{field}: {summary}");
+    }
+}
+
+/// Waits for the end of a run that was started slowly.
+fn end_of(child: Child) -> Done {
+    Done::of(child.wait_with_output().unwrap())
+}
+
+/// The words of a run over `input` with its folders in `folder`.
+fn slow_run<'a>(input: &'a str, output: &'a str, checkpoints: &'a str) -> Vec<&'a str> {
+    with(&often(input, output), &["--checkpoints", checkpoints])
+}
+
+#[test]
+fn a_savepoint_is_taken_by_command_of_a_job_that_runs_and_then_it_is_stopped() {
+    let folder = Folder::new("savepoint-take");
+    let (input, counts) = text(&folder);
+    let [output, checkpoints, first, second] =
+        ["a", "a-chk", "first", "second"].map(|name| folder.path(name));
+    let run = slow_run(&input, &output, &checkpoints);
+    let child = start_slowly(&run, checkpoints.as_ref());
+    let take = |savepoint: &str, more: &[&str]| {
+        let args = ["savepoint", "take", "--job-folder", &checkpoints, savepoint];
+        cofferdam(&with(&args, more))
+    };
+    let done = take(&first, &["--format", "json"]).exits(0);
+    assert_eq!(done.summary()["stopped"], false);
+    take(&first, &[]).refuses(&["no savepoint was taken", "something is there already"]);
+    let done = take(&second, &["--stop"]).exits(0);
+    assert!(done.out.contains("the job has stopped"), "{}", done.out);
+    end_of(child).exits(0);
+    assert_eq!(named(&checkpoints, ".savepoint-"), Vec::<PathBuf>::new());
+    let stopped = changes(&folder, &["a"]);
+    assert!(stopped.len() < 900 && stopped.len().is_multiple_of(3), "{}", stopped.len());
+    take(&folder.path("third"), &[]).refuses(&["no run uses these checkpoints", "convert"]);
+
+    // The first one is a fork: nothing may go on from it into the output of the run.
+    let go_on = |savepoint: &str, output: &str, name: &str| {
+        let checkpoints = folder.path(name);
+        let run = slow_run(&input, output, &checkpoints);
+        cofferdam(&with(&run, &["--resume", savepoint, "--parallelism", "3"]))
+    };
+    let refused = go_on(&first, &output, "b-chk").exits(2);
+    assert!(refused.err.contains("went on, and commits rows"), "{}", refused.err);
+    go_on(&first, &folder.path("b"), "b-chk").exits(0);
+    let fork = changes(&folder, &["b"]);
+    let last = |rows: &[(String, u64)]| rows.iter().filter(|(word, _)| word == "all").count();
+    assert!(last(&fork) < 300 && fork.contains(&("all".to_owned(), 300)), "{fork:?}");
+    go_on(&second, &output, "c-chk").exits(0);
+    assert_eq!(changes(&folder, &["a"]), every_change(&counts));
+}
+
+#[test]
+fn a_savepoint_that_a_killed_run_owes_is_whole_or_not_there() {
+    let folder = Folder::new("savepoint-killed");
+    let (input, counts) = text(&folder);
+    let [output, checkpoints] = ["a", "a-chk"].map(|name| folder.path(name));
+    let run = slow_run(&input, &output, &checkpoints);
+    for number in 0..6_u64 {
+        let mut child = start_slowly(&run, checkpoints.as_ref());
+        let savepoint = folder.path(&format!("sp{number}"));
+        let take = ["savepoint", "take", "--job-folder", &checkpoints, &savepoint];
+        let take = command(&take).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(number * 12));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let done = end_of(take);
+        let shown = cofferdam(&["state", "show", &savepoint, "--format", "json"]);
+        match done.code {
+            // It was answered, so it is whole.
+            Some(0) => drop(shown.exits(0)),
+            // Nobody knows whether it was written, but never by halves.
+            _ => {
+                assert!(done.err.contains("no run uses these checkpoints"), "{done:?}");
+                let index = std::path::Path::new(&savepoint).join("savepoint");
+                assert_eq!(shown.code == Some(0), index.is_file(), "{shown:?}");
+            }
+        }
+    }
+    // Left by somebody who was killed as well.
+    let orphan = folder.file("a-chk/.savepoint-0-0", "{\"wanted\":{}}");
+    cofferdam(&run).exits(0);
+    assert!(!std::path::Path::new(&orphan).exists());
+    assert_eq!(named(&checkpoints, ".savepoint-"), Vec::<PathBuf>::new());
+    assert_eq!(changes(&folder, &["a"]), every_change(&counts));
 }

@@ -27,6 +27,7 @@ fn torture_judges_every_guarantee() {
         );
         assert!(guarantee == "at-most-once" || got["lost"] == 0, "{got}");
         assert!(guarantee == "at-least-once" || got["duplicated"] == 0, "{got}");
+        assert_eq!(got["leaked"], 0, "{done:?}");
         assert!(done.err.contains("seed 7"), "{done:?}");
     }
 }

@@ -18,6 +18,7 @@ use serde::Serialize;
 
 use crate::cli::barriers::with_default;
 use crate::cli::exit::{Exit, Failure};
+use crate::cli::leaks::leaks;
 use crate::cli::mode::{Backend, CHECKPOINT_INTERVAL, EngineArgs, Mode};
 use crate::cli::output::{Console, Paint, Painted, Table, seconds};
 use crate::cli::values::{find_job, positive, seed};
@@ -68,6 +69,8 @@ struct Summary {
     lost: u64,
     duplicated: u64,
     wrong: u64,
+    /// Files that nothing needs, or that are missing.
+    leaked: usize,
     wall_s: f64,
 }
 
@@ -92,6 +95,8 @@ pub(crate) fn torture(args: &TortureArgs, console: &Console) -> Result<Exit, Fai
     }
     bar.finish_and_clear();
     victim.finish()?;
+    let checkpoints = args.engine.checkpoints.folder(&place.output);
+    let leaks = leaks(&checkpoints, &place.output, args.engine.checkpoints.retain)?;
     let findings = judge.judge(&place.output)?;
     let summary = Summary {
         schema: "cofferdam.torture/1",
@@ -107,9 +112,11 @@ pub(crate) fn torture(args: &TortureArgs, console: &Console) -> Result<Exit, Fai
         lost: findings.lost,
         duplicated: findings.duplicated,
         wrong: findings.wrong,
+        leaked: leaks.len(),
         wall_s: seconds(started.elapsed()),
     };
     tell(&summary, &findings, console);
+    leaks.iter().for_each(|text| console.note(text));
     conclude(&summary, &mut place)
 }
 
@@ -244,6 +251,9 @@ fn conclude(summary: &Summary, place: &mut OutputPlace) -> Result<Exit, Failure>
         }
         (None, Some((subject, _))) => {
             (Exit::Unknown, format!("nothing can be said about the {subject}"))
+        }
+        (None, None) if summary.leaked > 0 => {
+            (Exit::Violated, format!("{} files are left over or missing", summary.leaked))
         }
         (None, None) => return Ok(Exit::Done),
     };

@@ -62,11 +62,11 @@ impl Victim {
             ("--sink", mode.sink.to_string()),
             ("--parallelism", args.engine.mode.parallelism.to_string()),
             ("--checkpoints", path(&checkpoints)),
-            ("--retain", args.engine.checkpoints.retain.to_string()),
             ("--restarts", args.engine.restarts.text.clone()),
         ];
+        let flags = flags.into_iter().chain(args.engine.checkpoints.words());
         let mut arguments = vec!["run".to_owned(), args.job.clone(), "--origins".to_owned()];
-        arguments.extend(flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]));
+        arguments.extend(flags.flat_map(|(flag, value)| [flag.to_owned(), value]));
         if CheckpointArgs::go_by_interval(mode.mechanism) {
             let interval = format!("{}ms", interval.as_millis());
             arguments.extend(["--checkpoint-interval".to_owned(), interval]);
