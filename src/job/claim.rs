@@ -179,7 +179,8 @@ impl Job {
         }
     }
 
-    /// The level of state that takes in what leaves a source, if to take it in again changes nothing.
+    /// The level of state that takes in what leaves a source, where a record that comes again
+    /// changes nothing.
     fn first_state(&self) -> Level {
         match self.first_arrival() {
             // A failure empties it, and what was acknowledged does not come again.
