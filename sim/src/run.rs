@@ -254,6 +254,11 @@ impl Run {
         &mut self.world
     }
 
+    /// The graph of each layout that was planned, the first one first.
+    pub fn graphs(&self) -> impl Iterator<Item = &PhysicalGraph> {
+        self.jobs.iter().map(Job::graph)
+    }
+
     /// The job over its input.
     pub fn case(&self) -> &Case {
         &self.case

@@ -179,7 +179,8 @@ impl Job {
         }
     }
 
-    /// The level of state that takes in what leaves a source, if to take it in again changes nothing.
+    /// The level of state that takes in what leaves a source, where a record that comes again
+    /// changes nothing.
     fn first_state(&self) -> Level {
         match self.first_arrival() {
             // A failure empties it, and what was acknowledged does not come again.
@@ -584,29 +585,32 @@ fn sink_level(
             "is write-ahead, and sending rows again changes nothing: it shows exactly what \
              completed checkpoints cover",
         ),
-        SinkContract::TwoPhase => match arrival {
-            Arrival::Again | Arrival::AgainChanged => (
-                Some(Level::AtLeastOnce),
-                "is two-phase: it shows what completed checkpoints cover, and in those records \
-                 come again; an idempotent sink or a mechanism that cuts exactly would lift it",
-            ),
-            Arrival::Emptied => (
-                Some(arrival.level()),
-                "is two-phase: it shows the rows of each record once, with what the state of one \
-                 batch made of it",
-            ),
-            Arrival::Cut => (
-                Some(arrival.level()),
-                "is two-phase: it shows what the state of each batch has given",
-            ),
-            Arrival::Unrestored | Arrival::Forgetful | Arrival::Withheld => {
-                (Some(Level::None), "is two-phase, and without checkpoints nothing commits")
-            }
-            Arrival::OnceOrNot | Arrival::Exact => (
-                Some(arrival.level()),
-                "is two-phase: it shows exactly what completed checkpoints cover",
-            ),
-        },
+        SinkContract::TwoPhase => two_phase_level(arrival),
+    }
+}
+
+fn two_phase_level(arrival: Arrival) -> (Option<Level>, &'static str) {
+    match arrival {
+        Arrival::Again | Arrival::AgainChanged => (
+            Some(Level::AtLeastOnce),
+            "is two-phase: it shows what completed checkpoints cover, and in those records \
+             come again; an idempotent sink or a mechanism that cuts exactly would lift it",
+        ),
+        Arrival::Emptied => (
+            Some(arrival.level()),
+            "is two-phase: it shows the rows of each record once, with what the state of one \
+             batch made of it",
+        ),
+        Arrival::Cut => {
+            (Some(arrival.level()), "is two-phase: it shows what the state of each batch has given")
+        }
+        Arrival::Unrestored | Arrival::Forgetful | Arrival::Withheld => {
+            (Some(Level::None), "is two-phase, and without checkpoints nothing commits")
+        }
+        Arrival::OnceOrNot | Arrival::Exact => (
+            Some(arrival.level()),
+            "is two-phase: it shows exactly what completed checkpoints cover",
+        ),
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use cofferdam::guarantee::Level;
+use cofferdam::trace::TraceEvent;
 use serde::Serialize;
 
 use crate::cli::exit::{Exit, Failure};
@@ -291,8 +292,12 @@ fn mode_of(mode: &run::Mode) -> Mode {
 }
 
 fn print_trace(run: &Run, console: &Console) {
-    let graph = run.case().job.graph();
+    let mut graphs = run.graphs();
+    let mut graph = graphs.next().expect("there is a first layout");
     for traced in run.world().trace().iter() {
+        if let TraceEvent::LaidOut { .. } = traced.event {
+            graph = graphs.next().unwrap_or(graph);
+        }
         let event = story::line(traced, graph);
         if console.is_json() { console.row(&EventOut { event }) } else { console.say(event) }
     }

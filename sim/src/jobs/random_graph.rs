@@ -215,9 +215,9 @@ fn keyed<S: Segment<Out = Item>>(
 }
 
 /// Keeps count and sum, and says for each record which of its key it is. The order in which records
-/// of several channels come is free, so a row does not tell whose it is: there are the numbers up to
-/// the count of each key, whichever record got which, and how often a record is dropped or copied
-/// later does not depend on its number.
+/// of several channels come is free, so a row does not tell whose it is: there are the numbers up
+/// to the count of each key, whichever record got which, and how often a record is dropped or
+/// copied later does not depend on its number.
 #[derive(Clone)]
 struct CountAndSum(KeyRule);
 

@@ -159,8 +159,8 @@ pub trait ByCell {
     fn operator(&self) -> &'static str;
 
     /// Every row for this sink that a cell gives when it takes in exactly these records, with one
-    /// effect for each occurrence, in this order, until nothing can follow; in the order in which it
-    /// gives them.
+    /// effect for each occurrence, in this order, until nothing can follow; in the order in which
+    /// it gives them.
     fn rows(&self, sink: &str, key: &[u8], applied: &[RecordId]) -> Vec<Vec<u8>>;
 }
 

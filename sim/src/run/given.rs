@@ -62,8 +62,8 @@ impl<'a> Taken<'a> {
         cell.and_then(|cell| self.lists.get(&cell)).map_or(&[], Vec::as_slice)
     }
 
-    /// What was taken in by the state that a row of this attempt comes from; of a key without a row,
-    /// by the last state. Where failures take state back that holds whatever came of earlier ones.
+    /// What was taken in by the state that a row comes from; of a key without a row, by the last
+    /// state. Where failures take state back that holds whatever came of earlier ones.
     fn behind<'b>(
         &self,
         lists: &'b [List],

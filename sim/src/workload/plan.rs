@@ -75,8 +75,8 @@ pub enum Exit {
     Diamond(Change, Change),
 }
 
-/// A record of a source, or what a keyed operator says of one. It can be told from all others at any
-/// place of the graph, but for copies by a broadcast edge.
+/// A record of a source, or what a keyed operator says of one. It can be told from all others at
+/// any place of the graph, but for copies by a broadcast edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Item {
     /// Its source.

@@ -32,6 +32,13 @@ fn rule_075_readers_of_a_table_see_older_rows_again_and_no_claim_is_violated() {
 }
 
 #[test]
+fn the_events_of_later_layouts_are_told_by_their_own_names() {
+    let replay = ["replay", "--job", "wordcount", "--faults", "rescale", "--seed", "41"];
+    let done = cofferdam(&with(&replay, &["--trace", "--guarantee", "at-least-once"])).exits(0);
+    assert!(done.out.contains("begins again in another layout"), "{done:?}");
+}
+
+#[test]
 fn a_part_of_a_run_is_summed_up_and_not_judged() {
     let json = with(&RUN, &["--format", "json"]);
     let part = cofferdam(&with(&json, &["--until", "5"])).exits(3);
