@@ -190,7 +190,7 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Keyed<P, S> {
         state.update(key, |key, state| {
             call(process, &mut KeyedContext { key, state, timing });
             if has_kinds {
-                kinds.settle(state);
+                *state = kinds.settled(state.take());
             }
         });
         if has_kinds {

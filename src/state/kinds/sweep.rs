@@ -99,14 +99,11 @@ impl<S> Kinds<S> {
         !self.sweepers.is_empty()
     }
 
-    /// Leaves no state where it is as good as none.
+    /// No state where it is as good as none. By value: whoever hands in a reference to a state
+    /// keeps it out of the registers.
     #[inline(never)]
-    pub(crate) fn settle(&self, state: &mut Option<S>) {
-        if let Some(is_blank) = self.is_blank
-            && state.as_ref().is_some_and(is_blank)
-        {
-            *state = None;
-        }
+    pub(crate) fn settled(&self, state: Option<S>) -> Option<S> {
+        state.filter(|state| !self.is_blank.is_some_and(|is_blank| is_blank(state)))
     }
 
     /// Goes on in the state of a key; whether all of it has been looked at.
@@ -119,7 +116,7 @@ impl<S> Kinds<S> {
             self.next += 1;
         }
         self.next = 0;
-        self.settle(state);
+        *state = self.settled(state.take());
         true
     }
 
@@ -132,7 +129,7 @@ impl<S> Kinds<S> {
                 sweeper.sweep(value, now, &mut work);
             }
         }
-        self.settle(state);
+        *state = self.settled(state.take());
     }
 }
 
