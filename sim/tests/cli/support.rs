@@ -71,11 +71,12 @@ impl Done {
         last
     }
 
-    /// Exit code 2, one sentence that has all these words, and a command as the last line.
+    /// Exit code 2, one sentence that has all these words, and a command as the last line. Notes on
+    /// what was asked for may stand before it.
     pub(crate) fn refuses(self, words: &[&str]) {
         let done = self.exits(2);
-        let sentence = done.err.lines().next().unwrap();
-        assert!(sentence.starts_with("error: "), "{done:?}");
+        let sentences = done.err.lines().filter(|line| line.starts_with("error: "));
+        assert_eq!(sentences.count(), 1, "{done:?}");
         for word in words {
             assert!(done.err.contains(word), "'{word}' is missing: {done:?}");
         }

@@ -331,7 +331,7 @@ fn rule_116_an_incompatible_change_is_refused_by_the_name_of_the_operator() {
     }
     let before = Narrow { count: 1, name: "a".to_owned() };
     let error = evolved::<_, Numbered>(before.clone()).unwrap_err();
-    assert!(error.starts_with("operator 'visits': kg"), "{error}");
+    assert!(error.starts_with("the state of 'visits': kg"), "{error}");
     assert!(error.contains("invalid type: string"), "{error}");
 
     #[derive(Clone, Debug, Serialize, Deserialize)]
