@@ -173,6 +173,14 @@ fn windows_sum_up_what_lies_in_them() {
 }
 
 #[test]
+fn a_table_of_one_row_a_key_is_refused_where_keys_have_many() {
+    let input = "key,time_s,value\na,1,5\na,12,7\n";
+    let windows = Run { job: "windows", input, sink: SinkContract::Idempotent, ..WORDS };
+    let refused = windows.lines(1).unwrap_err().to_string();
+    assert!(refused.starts_with("--sink idempotent: a table keeps one row for each key"));
+}
+
+#[test]
 fn a_number_is_in_its_window_or_late_and_never_both() {
     // Time goes on, and every third row is far behind: late or not, as its batch has it.
     let row = |number: u32| {

@@ -26,6 +26,18 @@ pub(super) struct Acks {
     written: Vec<Anchor>,
     /// Those whose flush was asked for.
     flushing: Vec<Anchor>,
+    /// What came of the parts of a batch whose last part is still to come.
+    parts: Parts,
+}
+
+/// A batch that comes in parts is acknowledged as a whole: words can overtake each other, and the
+/// word of a last part that went ahead would end the tree before the others are heard of.
+#[derive(Clone, Copy, Default)]
+struct Parts {
+    /// The edges that were sent on.
+    edges: u64,
+    /// Rows were written.
+    are_written: bool,
 }
 
 impl Acks {
@@ -38,6 +50,7 @@ impl Acks {
             awaits_alarm: false,
             written: Vec::new(),
             flushing: Vec::new(),
+            parts: Parts::default(),
         }
     }
 
@@ -66,26 +79,39 @@ impl Acks {
         self.acker.acknowledge(root.read, edges).then_some(root.read)
     }
 
-    /// Gives what came of a batch its place in the batch's tree; the word that is to be said.
+    /// Gives what came of a batch its place in the batch's tree; the word that is to be said, unless
+    /// more of the batch is to come.
     pub(super) fn hand_on<'a>(
         &mut self,
         handled: Anchor,
         sent: impl Iterator<Item = &'a mut TaskOutput>,
-    ) -> TaskOutput {
-        let Anchor { root, mut edge } = handled;
+    ) -> Option<TaskOutput> {
+        let Anchor { root, edge } = handled;
         for output in sent {
             if let TaskOutput::Send(_, Element::Batch(records)) = output {
                 let own = self.edges.draw();
-                edge ^= own;
+                self.parts.edges ^= own;
                 records.set_anchor(Anchor { root, edge: own });
             }
         }
-        word(Anchor { root, edge })
+        if edge == 0 {
+            return None;
+        }
+        let edge = edge ^ std::mem::take(&mut self.parts).edges;
+        Some(word(Anchor { root, edge }))
     }
 
-    /// A batch was written.
+    /// Whether earlier parts of the batch that is handled now were written.
+    pub(super) fn has_written_part(&self) -> bool {
+        self.parts.are_written
+    }
+
+    /// A batch, or the part of one, was written.
     pub(super) fn keep_until_flushed(&mut self, written: Anchor) {
-        self.written.push(written);
+        self.parts.are_written = written.edge == 0;
+        if written.edge != 0 {
+            self.written.push(written);
+        }
     }
 
     /// Whether a flush is to be asked for now. One at a time: its answer names nothing.

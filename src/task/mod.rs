@@ -626,7 +626,7 @@ impl Task {
     /// when its rows are flushed.
     fn send_on_anchored(&mut self, out: Batch, handled: Anchor) {
         let acks = self.acks.as_mut().expect("only acknowledged records have a place in a tree");
-        if self.sink.is_some() && !out.is_empty() {
+        if self.sink.is_some() && (!out.is_empty() || acks.has_written_part()) {
             acks.keep_until_flushed(handled);
             self.send_on(out);
             return;
@@ -637,7 +637,7 @@ impl Task {
             self.outlet.flush(&mut self.outputs);
         }
         let word = acks.hand_on(handled, self.outputs.range_mut(first..));
-        self.outputs.push_back(word);
+        self.outputs.extend(word);
     }
 
     fn advance_watermark(&mut self, watermark: EventTime) {

@@ -73,6 +73,20 @@ impl Files {
         }
     }
 
+    /// Refuses a sink that keeps one row a key, for a job whose keys have many.
+    pub(crate) fn refuse_table(job: &str, sink: SinkContract) -> Result<(), JobError> {
+        match sink {
+            SinkContract::Idempotent => Err(JobError::Input(format!(
+                "--sink idempotent: a table keeps one row for each key, and a key of job '{job}' \
+                 has many: use another sink"
+            ))),
+            SinkContract::Plain
+            | SinkContract::WriteAhead
+            | SinkContract::TwoPhase
+            | SinkContract::Discard => Ok(()),
+        }
+    }
+
     /// The origin of a record without regard to its outputs, if rows have to say it.
     pub(crate) fn origin(&self) -> impl Fn(u64) -> Option<Origin> + Clone + Send + 'static {
         let origins = self.origins;

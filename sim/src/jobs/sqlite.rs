@@ -60,7 +60,7 @@ fn values<R: Row>(row: &R) -> Vec<SqlValue> {
     values
 }
 
-/// A row that has no field `value` is one itself, as JSON.
+/// A row that has other fields than a key and a value is a value itself, as JSON.
 fn values_with_origin<R: Row>(row: &R) -> Vec<SqlValue> {
     let mut json = Vec::new();
     row.write_json(&mut json);
@@ -69,7 +69,9 @@ fn values_with_origin<R: Row>(row: &R) -> Vec<SqlValue> {
         serde_json::from_str(&json).expect("a row is an object");
     let field = |name: &str| fields.get(name).map(|raw| value(raw.get()));
     let key = field("key").unwrap_or(SqlValue::Null);
-    let value = field("value").unwrap_or_else(|| SqlValue::Text(json.clone()));
+    let is_entry = fields.keys().all(|name| COLUMNS.contains(&name.as_str()));
+    let value = field("value").filter(|_| is_entry);
+    let value = value.unwrap_or_else(|| SqlValue::Text(json.clone()));
     let origin = ["_offset", "_position"].map(|name| field(name).unwrap_or(SqlValue::Null));
     [key, value].into_iter().chain(origin).collect()
 }
@@ -89,6 +91,8 @@ fn value(json: &str) -> SqlValue {
 mod tests {
     use super::*;
     use crate::jobs::row::{Entry, Origin};
+    use crate::jobs::seconds::Seconds;
+    use crate::jobs::timed::WindowSum;
 
     #[test]
     fn rows_keep_their_values_to_the_digit() {
@@ -102,5 +106,9 @@ mod tests {
         let row = Entry { key: "1".to_owned(), value: 2_u64, origin };
         let [two, seven, one] = [2, 7, 1].map(SqlValue::Integer);
         assert_eq!(values_with_origin(&row), [text("1"), two, seven, one]);
+        let [start, end] = [0, 10_000].map(Seconds::from_millis);
+        let row = WindowSum { key: "a".to_owned(), start, end, value: 5 };
+        let whole = r#"{"key":"a","start":0,"end":10,"value":5}"#;
+        assert_eq!(values(&row), [text("a"), text(whole)], "nothing of a row is left out");
     }
 }

@@ -170,6 +170,7 @@ impl<J: Timed> BuiltinJob for ByTime<J> {
 
     #[cfg(feature = "cli")]
     fn over_files(&self, files: &Files, setup: &Setup) -> Result<FileJob, JobError> {
+        Files::refuse_table(J::NAME, setup.sink)?;
         let parser = FieldParser::<J, _>::new(|_, fields: &[&str]| J::parse(fields));
         let source = LineSource::new(files.inputs()?, parser);
         let ends = IntoOutput::new(files, setup.sink);
