@@ -166,7 +166,8 @@ fn a_job_that_fails_now_and_then_gives_the_same_over_every_store_however_snapsho
             let config = JobConfig { mechanism, ..often() };
             let job = word_count(folder.path(), "out", config, trip);
             let report = run(&job, RunOptions { snapshots, ..over(store, folder.path()) }).unwrap();
-            assert_eq!(report.restarts, 2);
+            // Both subtasks may trip in one attempt.
+            assert!((1..=2).contains(&report.restarts), "{}", report.restarts);
             assert_eq!(count_words(&folder.path().join("out")), expected, "{store}, {snapshots:?}");
             assert!(!report.checkpoints.sync_max.is_zero());
         }

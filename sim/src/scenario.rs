@@ -243,19 +243,24 @@ impl Scenario {
         self.claim.map(|claim| Claim { state: claim.state, output: claim.output })
     }
 
-    /// Writes down the options, crashes and decisions of a run that kept them.
+    /// Writes down the options, crashes and decisions of a run that kept them. Of a run in several
+    /// layouts only the options: its tasks have no names that hold in all, so the rest is drawn from
+    /// the seed again.
     pub fn take_from(&mut self, run: &Run) {
         let plan = run.world().plan();
         let graph = plan.job.graph();
         self.options = Some(plan.options.clone());
-        self.faults = Some(plan.faults.iter().map(|fault| FaultText::of(fault, graph)).collect());
-        let decisions = run.world().decider().recorded().into_iter().flatten();
-        let decisions = decisions.map(|((choice, subject), values)| DecisionText {
-            choice: *choice,
-            subject: subject_name(*choice, *subject, graph),
-            values: values.clone(),
-        });
-        self.decisions = Some(decisions.collect());
+        if is_full(&plan.options) {
+            let faults = plan.faults.iter().map(|fault| FaultText::of(fault, graph));
+            self.faults = Some(faults.collect());
+            let decisions = run.world().decider().recorded().into_iter().flatten();
+            let decisions = decisions.map(|((choice, subject), values)| DecisionText {
+                choice: *choice,
+                subject: subject_name(*choice, *subject, graph),
+                values: values.clone(),
+            });
+            self.decisions = Some(decisions.collect());
+        }
         let inputs = run.case().inputs.iter().enumerate();
         self.records = inputs
             .flat_map(|(source, input)| {
@@ -310,8 +315,7 @@ impl Scenario {
                 )),
             }
         }
-        // Whoever writes down the options writes down all: what is left out does not happen.
-        let is_full = self.options.is_some();
+        let is_full = self.options.as_ref().is_some_and(is_full);
         let script = Script {
             options: plan.options.clone(),
             faults: (is_full || self.faults.is_some()).then_some(faults),
@@ -319,6 +323,11 @@ impl Scenario {
         };
         Ok(Matched { script, unknown, known })
     }
+}
+
+/// Whether whoever writes down these options writes down all: what is left out does not happen.
+fn is_full(options: &Options) -> bool {
+    options.rescales.is_empty()
 }
 
 impl FaultText {

@@ -63,6 +63,11 @@ impl EnrichReference {
     fn enriched(events: Vec<&Event>) -> Outcome {
         let (records, rows) = sides(events);
         let mut outcome = Outcome::default();
+        for row in &rows {
+            let same = |other: &&&Event| (&other.key, other.at) == (&row.key, row.at);
+            let greatest = rows.iter().filter(same).max().unwrap_or(row);
+            outcome.cell("join", &(&row.key, row.time()), greatest);
+        }
         for record in records {
             let counts = |row: &&&Event| row.key == record.key && row.at <= record.at;
             let row = rows.iter().filter(counts).max_by_key(|row| (row.at, row.value));
@@ -102,7 +107,8 @@ impl Reference for EnrichReference {
         if self.may_be_late { doubts_of_late(&["out"]) } else { Doubts::default() }
     }
 
-    /// The state is not keyed, and every row waits for the watermark.
+    /// What is broadcast gets into as many copies as there are, and every row waits for the
+    /// watermark.
     fn effects(&self, _record: RecordId) -> Effects {
         Effects { state: 0, outputs: 0 }
     }

@@ -189,3 +189,21 @@ fn a_timeout_that_no_checkpoint_can_keep_is_not_drawn() {
         assert_eq!(done.code, Some(0), "seed {seed}: {done:?}");
     }
 }
+
+#[test]
+fn a_scenario_of_a_run_in_several_layouts_is_the_same_run_again() {
+    let folder = Folder::new("rescaled-repros");
+    let repros = folder.path("repros");
+    let suite = ["suite", "--job", "wordcount", "--guarantee", "exactly-once", "--sink", "plain"];
+    let more = ["--claim", "exactly-once", "--faults", "rescale", "--first-seed", "1"];
+    let last = ["--seeds", "8", "--repros", &repros];
+    cofferdam(&with(&with(&suite, &more), &last)).exits(1);
+    for file in fs::read_dir(Path::new(&repros)).unwrap().flatten() {
+        let path = file.path();
+        let done = cofferdam(&["replay", path.to_str().unwrap(), "--format", "json"]).exits(1);
+        let text = fs::read_to_string(&path).unwrap();
+        let line = text.lines().find(|line| line.starts_with("trace_hash")).unwrap();
+        let hash = done.summary()["trace_hash"].as_str().unwrap().to_owned();
+        assert!(line.contains(&hash), "{line} and not {hash}");
+    }
+}

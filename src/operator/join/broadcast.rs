@@ -3,11 +3,11 @@
 
 use crate::element::Record;
 use crate::operator::join::Either;
-use crate::operator::{Emit, Operator, OperatorTraits, StateParts};
-use crate::state::RestoreError;
+use crate::operator::{Cell, Emit, Operator, OperatorTraits, StateParts};
 use crate::state::key_group::Key;
 use crate::state::operator::{OperatorList, Redistribution};
 use crate::state::snapshot::OperatorState;
+use crate::state::{RestoreError, codec};
 use crate::time::EventTime;
 
 /// Gives each record of the large stream the row of its key in the small table, as the table was at
@@ -120,6 +120,12 @@ where
 
     fn traits(&self) -> OperatorTraits {
         OperatorTraits { stateful: true, ..OperatorTraits::default() }
+    }
+
+    /// The table, which is the same in each subtask.
+    fn cells(&self) -> Vec<Cell> {
+        let rows = self.table.get().iter();
+        rows.map(|(version, row)| (codec::encode(version), codec::encode(row))).collect()
     }
 }
 
