@@ -244,8 +244,8 @@ impl Scenario {
     }
 
     /// Writes down the options, crashes and decisions of a run that kept them. Of a run in several
-    /// layouts only the options: its tasks have no names that hold in all, so the rest is drawn from
-    /// the seed again.
+    /// layouts only the options: its tasks have no names that hold in all, so the rest is drawn
+    /// from the seed again.
     pub fn take_from(&mut self, run: &Run) {
         let plan = run.world().plan();
         let graph = plan.job.graph();

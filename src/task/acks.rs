@@ -79,8 +79,8 @@ impl Acks {
         self.acker.acknowledge(root.read, edges).then_some(root.read)
     }
 
-    /// Gives what came of a batch its place in the batch's tree; the word that is to be said, unless
-    /// more of the batch is to come.
+    /// Gives what came of a batch its place in the batch's tree; the word that is to be said,
+    /// unless more of the batch is to come.
     pub(super) fn hand_on<'a>(
         &mut self,
         handled: Anchor,
