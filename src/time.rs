@@ -133,6 +133,12 @@ impl ProcessingTime {
     }
 }
 
+/// A duration in whole milliseconds, as event time and processing time count; the most that they
+/// hold, if it is longer.
+pub fn whole_millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
 /// How far event time has come, over several inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {

@@ -35,7 +35,7 @@ use crate::operator::split_source::{Assigned, SplitSource};
 use crate::operator::stage::Fused;
 use crate::operator::stateless::{FilterMap, FlatMap};
 use crate::state::key_group::{Key, KeyGroupCount, default_max_parallelism};
-use crate::time::EventTime;
+use crate::time::{EventTime, whole_millis};
 
 /// Builds a [`Job`].
 ///
@@ -203,7 +203,7 @@ impl JobBuilder {
         disorder: Duration,
         idle_after: Option<u32>,
     ) -> Stream<Pass<T>> {
-        let disorder_ms = i64::try_from(disorder.as_millis()).unwrap_or(i64::MAX);
+        let disorder_ms = whole_millis(disorder);
         let watermarks = WatermarkStrategy { times: Box::new(times), disorder_ms, idle_after };
         self.begin(uid, SourceParts { source, watermarks: Some(watermarks) })
     }

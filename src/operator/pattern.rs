@@ -20,9 +20,8 @@ use serde::{Deserialize, Serialize};
 use crate::element::Record;
 use crate::operator::Emit;
 use crate::operator::keyed::{KeyedContext, KeyedProcess};
-use crate::operator::window::whole_millis;
 use crate::state::key_group::Key;
-use crate::time::EventTime;
+use crate::time::{EventTime, whole_millis};
 
 /// What is looked for: stages, the first of which begins a match.
 ///

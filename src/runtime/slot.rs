@@ -51,7 +51,7 @@ impl Office {
     /// What the clock of the machine says.
     fn clock(&self) -> ProcessingTime {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        ProcessingTime::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+        ProcessingTime::from_millis(time::whole_millis(since))
     }
 }
 

@@ -236,7 +236,7 @@ impl<K: Key, S: Record> KeyedState<K, S> {
                 let entry = entry?;
                 let hash = KeyHash::of(&entry.0);
                 check_owner(owner, self.max.group_of(hash))?;
-                pieces[hash.get() as usize & (piece_count - 1)].push(entry);
+                pieces[piece_of(hash, piece_count)].push(entry);
             }
         }
         let duplicate =
@@ -251,10 +251,9 @@ impl<K: Key, S: Record> KeyedState<K, S> {
         self.range.group_count().next_power_of_two().min(PIECES_MAX)
     }
 
-    /// By the low bits of the hash: a table uses the high ones.
     #[inline]
     fn index_of(&self, hash: KeyHash) -> usize {
-        hash.get() as usize & (self.pieces.len() - 1)
+        piece_of(hash, self.pieces.len())
     }
 
     #[cold]
@@ -268,6 +267,13 @@ impl<K: Key, S: Record> fmt::Debug for KeyedState<K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "KeyedState({}, {} entries)", self.range, self.len())
     }
+}
+
+/// Which of so many pieces a key is in: by the low bits of the hash, since a table uses the high
+/// ones.
+#[inline]
+fn piece_of(hash: KeyHash, piece_count: usize) -> usize {
+    hash.get() as usize & (piece_count - 1)
 }
 
 struct StateShare<K, S> {

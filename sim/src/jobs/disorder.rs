@@ -5,10 +5,13 @@ use std::time::Duration;
 use cofferdam::element::Record;
 #[cfg(feature = "cli")]
 use cofferdam::operator::source::{Fetch, Source, SourceError};
+use cofferdam::time::whole_millis;
 
+use crate::dice::Dice;
 use crate::jobs::parameters::parse_duration;
 use crate::jobs::seconds::Seconds;
 use crate::jobs::{JobError, Parameter, Setup};
+use crate::workload;
 
 /// The parameter that declares it.
 pub(crate) const PARAMETER: Parameter = Parameter {
@@ -24,6 +27,16 @@ pub(crate) fn declared(setup: &Setup) -> Result<Option<Duration>, JobError> {
         "end" => Ok(None),
         text => parse_duration(text).map(Some),
     })
+}
+
+/// Draws by how much an input is out of order that looks ahead by `span_ms`, unless it is declared;
+/// most of what is drawn is declared then.
+pub(crate) fn draw(dice: &mut Dice, span_ms: i64, declared: &mut Option<Duration>) -> Duration {
+    let drawn = workload::disorder(dice, span_ms);
+    let is_told = dice.chance(750);
+    let actual = declared.unwrap_or(drawn);
+    *declared = declared.or(is_told.then_some(drawn));
+    actual
 }
 
 /// A record of something that happened at a time.
@@ -45,15 +58,21 @@ pub(crate) struct Disorder<'a> {
 
 impl<'a> Disorder<'a> {
     pub(crate) fn new(allowed: Duration, input: &'a str) -> Self {
-        let allowed_ms = i64::try_from(allowed.as_millis()).unwrap_or(i64::MAX);
+        let allowed_ms = whole_millis(allowed);
         Self { allowed_ms, latest: Seconds::from_millis(i64::MIN / 2), input }
+    }
+
+    /// By how many milliseconds a record of this time is behind a later one, if that is more than
+    /// was declared.
+    pub(crate) fn behind(&mut self, at: Seconds) -> Option<i64> {
+        self.latest = self.latest.max(at);
+        let behind = self.latest.as_millis() - at.as_millis();
+        (behind > self.allowed_ms).then_some(behind)
     }
 
     pub(crate) fn check(&mut self, records: &[impl Happened]) -> Result<(), JobError> {
         for record in records {
-            self.latest = self.latest.max(record.at());
-            let behind = self.latest.as_millis() - record.at().as_millis();
-            if behind > self.allowed_ms {
+            if let Some(behind) = self.behind(record.at()) {
                 return Err(JobError::Input(format!(
                     "{}, line {}: {} at {} s comes {behind} ms after a later one, --disorder \
                      allows {} ms",

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use cofferdam::coordinator::JobError;
+use cofferdam::graph::PhysicalGraph;
 use cofferdam::id::{ChannelId, TaskId};
 use cofferdam::job::{DealError, Dealt, Left};
 use cofferdam::state::codec::{self, Kind};
@@ -74,7 +75,7 @@ impl World {
         let attempt = metadata.attempt;
         let checkpoint = metadata.checkpoint.next();
         let key_of = |task| StoreKey::State { checkpoint, attempt, task };
-        self.deal_shadows(metadata, &dealt, key_of);
+        self.deal_shadows(metadata, &before, &dealt, key_of);
         let (job, first) = (&self.plan.job, &self.plan.initial);
         for (task, channel) in self.interposer.dealt(&states, first, job, &mut dealt.states) {
             let shadow = self.shadows.get_mut(&key_of(task)).expect("it was just dealt out");
@@ -102,12 +103,12 @@ impl World {
     fn deal_shadows(
         &mut self,
         metadata: &CheckpointMetadata,
+        before: &PhysicalGraph,
         dealt: &Dealt,
         key_of: impl Fn(TaskId) -> StoreKey,
     ) {
         let plan = self.plan.clone();
         let graph = plan.job.graph();
-        let before = metadata.shape.graph().expect("a job had this shape");
         let old = |task: TaskId| self.shadows.get(&metadata.tasks[task.index()].key);
         let mut shadows: Vec<Shadow> = vec![Shadow::default(); graph.task_count()];
         for vertex in graph.vertex_ids() {

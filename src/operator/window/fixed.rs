@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::element::Record;
 use crate::operator::Emit;
 use crate::operator::keyed::{KeyedContext, KeyedProcess};
-use crate::operator::window::{Lateness, Panes, WindowRow, Windowed, Windows};
+use crate::operator::window::{Lateness, Panes, Window, WindowRow, Windowed, Windows};
 use crate::state::key_group::Key;
 use crate::time::EventTime;
 
@@ -65,23 +65,18 @@ where
         let watermark = context.watermark();
         let mut is_in_any = false;
         let mut is_missed = false;
+        let mut panes = context.state().take().unwrap_or_default();
         for window in self.windows.of(time) {
             if self.lateness.is_gone(window, watermark) {
                 is_missed = true;
                 continue;
             }
             is_in_any = true;
-            let panes = context.state().get_or_insert_default();
             let value = panes.entry(window, || self.init.clone());
             (self.fold)(value, &record);
-            if window.last() <= watermark {
-                let value = value.clone();
-                out.emit(Windowed::Row(WindowRow { key: context.key().clone(), window, value }));
-            } else {
-                context.register_timer(window.last());
-            }
-            context.register_timer(self.lateness.drop_at(window));
+            settle(self.lateness, window, value, context, out);
         }
+        *context.state() = (!panes.is_empty()).then_some(panes);
         if is_missed && !is_in_any {
             out.emit(Windowed::Late(record));
         }
@@ -95,6 +90,23 @@ where
     ) {
         fire(self.lateness, time, context, out);
     }
+}
+
+/// A window has taken a record in: its row goes out when it is complete, or now if it is.
+pub(super) fn settle<K: Key, V: Record, T>(
+    lateness: Lateness,
+    window: Window,
+    value: &V,
+    context: &mut KeyedContext<'_, K, Panes<V>>,
+    out: &mut impl Emit<Windowed<K, V, T>>,
+) {
+    if window.last() <= context.watermark() {
+        let (key, value) = (context.key().clone(), value.clone());
+        out.emit(Windowed::Row(WindowRow { key, window, value }));
+    } else {
+        context.register_timer(window.last());
+    }
+    context.register_timer(lateness.drop_at(window));
 }
 
 /// Sends the rows of the windows that are complete at `time`, and drops those that are gone then.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::element::Record;
-use crate::time::EventTime;
+use crate::time::{EventTime, whole_millis};
 
 pub use fixed::FixedWindows;
 pub use session::Sessions;
@@ -183,10 +183,6 @@ impl Lateness {
         let dropped = time.saturating_add(-self.0);
         panes.ending_with(time).next().is_some() || panes.ending_with(dropped).next().is_some()
     }
-}
-
-pub(crate) fn whole_millis(duration: Duration) -> i64 {
-    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

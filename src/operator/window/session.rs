@@ -6,10 +6,10 @@ use std::time::Duration;
 use crate::element::Record;
 use crate::operator::Emit;
 use crate::operator::keyed::{KeyedContext, KeyedProcess};
-use crate::operator::window::fixed::fire;
-use crate::operator::window::{Lateness, Panes, Window, WindowRow, Windowed, whole_millis};
+use crate::operator::window::fixed::{fire, settle};
+use crate::operator::window::{Lateness, Panes, Window, Windowed};
 use crate::state::key_group::Key;
-use crate::time::EventTime;
+use crate::time::{EventTime, whole_millis};
 
 /// Brings the records of each key's sessions to one value each.
 ///
@@ -98,13 +98,7 @@ where
         } else {
             let value = panes.entry(session, || merged.unwrap_or_else(|| self.init.clone()));
             (self.fold)(value, &record);
-            if session.last() <= watermark {
-                let (key, value) = (context.key().clone(), value.clone());
-                out.emit(Windowed::Row(WindowRow { key, window: session, value }));
-            } else {
-                context.register_timer(session.last());
-            }
-            context.register_timer(self.lateness.drop_at(session));
+            settle(self.lateness, session, value, context, out);
         }
         *context.state() = (!panes.is_empty()).then_some(panes);
     }

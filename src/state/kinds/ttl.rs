@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::time::{EventTime, ProcessingTime};
+use crate::time::{EventTime, ProcessingTime, whole_millis};
 
 /// How long an entry lives after it was written. What is expired is never seen again, whether or
 /// not it has been removed yet (rule 90).
@@ -28,12 +28,12 @@ impl Ttl {
     /// begins with the first watermark: what is written before that lives on until it is looked at
     /// after that.
     pub fn event_time(ttl: Duration) -> Self {
-        Self { clock: Clock::Event, millis: millis(ttl), is_renewed_by_reads: false }
+        Self { clock: Clock::Event, millis: whole_millis(ttl), is_renewed_by_reads: false }
     }
 
     /// By the clock of the machine. An operator with such a state counts as one that varies.
     pub fn processing_time(ttl: Duration) -> Self {
-        Self { clock: Clock::Processing, millis: millis(ttl), is_renewed_by_reads: false }
+        Self { clock: Clock::Processing, millis: whole_millis(ttl), is_renewed_by_reads: false }
     }
 
     /// A read counts as a write: what is in use stays.
@@ -66,10 +66,6 @@ impl Ttl {
             | (Clock::Processing, Touched::Never | Touched::Event(_)) => None,
         }
     }
-}
-
-fn millis(ttl: Duration) -> i64 {
-    i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// What the two clocks say.

@@ -23,7 +23,7 @@ use crate::jobs::parameters::parse_duration;
 use crate::jobs::row::encoded_json;
 use crate::jobs::{BuiltinJob, Case, CaseData, CaseInput, JobError, Parameter, Setup};
 use crate::reference::smoke_alarm::SmokeAlarmReference;
-use crate::workload::{self, readings};
+use crate::workload::readings;
 
 pub use model::{Alarm, Alert, Expired, Reading};
 
@@ -66,10 +66,7 @@ impl BuiltinJob for SmokeAlarm {
             Some(lines) => cycle_lines(lines, Self::FORMAT, data, parse)?,
             None => {
                 let mut dice = Dice::new(data.seed, Purpose::Workload);
-                let drawn = workload::disorder(&mut dice, alert.within_ms());
-                let declared = dice.chance(750).then_some(drawn);
-                let actual = disorder.unwrap_or(drawn);
-                disorder = disorder.or(declared);
+                let actual = disorder::draw(&mut dice, alert.within_ms(), &mut disorder);
                 readings::readings(&mut dice, data.records, alert, actual)
             }
         });

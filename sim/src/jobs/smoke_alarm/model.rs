@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use cofferdam::operator::pattern::Found;
 use cofferdam::state::codec;
+use cofferdam::time::whole_millis;
 use serde::{Deserialize, Serialize};
 
 use crate::jobs::disorder::Happened;
@@ -22,7 +23,7 @@ pub struct Alert {
 
 impl Alert {
     pub(crate) fn within_ms(self) -> i64 {
-        i64::try_from(self.within.as_millis()).unwrap_or(i64::MAX)
+        whole_millis(self.within)
     }
 }
 

@@ -8,6 +8,7 @@ use cofferdam::job::Stream;
 use cofferdam::operator::chain::{Pass, Segment};
 use cofferdam::operator::join::Interval;
 use cofferdam::state::codec::{self, DecodeError};
+use cofferdam::time::whole_millis;
 use serde::{Deserialize, Serialize};
 
 use crate::dice::Dice;
@@ -133,7 +134,7 @@ impl Timed for IntervalJoin {
 
     fn end(&self, events: Stream<Pass<Event>>, ends: &impl Ends) {
         let (left, right) = sides(events);
-        let within = i64::try_from(self.within.as_millis()).unwrap_or(i64::MAX);
+        let within = whole_millis(self.within);
         let interval = Interval { from_ms: -within, to_ms: within };
         let key_of = |event: &Event| event.key.clone();
         let pairs = left.connect("sides", right).key_by(key_of, key_of).interval_join(

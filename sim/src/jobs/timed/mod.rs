@@ -17,10 +17,11 @@ use cofferdam::job::{Job, Stream};
 use cofferdam::operator::chain::Pass;
 use cofferdam::operator::source::Source;
 use cofferdam::state::codec::{self, DecodeError};
-use cofferdam::time::EventTime;
+use cofferdam::time::{EventTime, whole_millis};
 use serde::{Deserialize, Serialize};
 
 use crate::dice::{Dice, Purpose};
+use crate::jobs::disorder::Disorder;
 use crate::jobs::ends::{Ends, Watched, builder};
 #[cfg(feature = "cli")]
 use crate::jobs::files::{FieldParser, FileJob, Files, IntoOutput};
@@ -29,7 +30,7 @@ use crate::jobs::row::{JsonObject, Row, json_field};
 use crate::jobs::seconds::Seconds;
 use crate::jobs::{BuiltinJob, Case, CaseData, CaseInput, JobError, Parameter, Setup, disorder};
 use crate::reference::Reference;
-use crate::workload::{self, events};
+use crate::workload::events;
 
 pub(crate) use joins::{Enrich, Enriched, IntervalJoin, Pair};
 pub(crate) use windows::{WindowKind, WindowSum, Windows};
@@ -148,10 +149,7 @@ impl<J: Timed> BuiltinJob for ByTime<J> {
             }
             None => {
                 let job = J::with(setup, Some(&mut dice))?;
-                let drawn = workload::disorder(&mut dice, span_ms(&job));
-                let declared = dice.chance(750).then_some(drawn);
-                let actual = disorder.unwrap_or(drawn);
-                disorder = disorder.or(declared);
+                let actual = disorder::draw(&mut dice, whole_millis(job.span()), &mut disorder);
                 let span = job.span();
                 let events = events::events(&mut dice, data.records, span, actual, J::HAS_SIDES);
                 (job, events)
@@ -197,13 +195,6 @@ fn graph<J: Timed>(
 
 /// Whether an event is older than one before it by more than is allowed.
 fn is_beyond(events: &[Event], allowed: Duration) -> bool {
-    let mut latest = i64::MIN;
-    events.iter().any(|event| {
-        latest = latest.max(event.at.as_millis());
-        u128::from(latest.abs_diff(event.at.as_millis())) > allowed.as_millis()
-    })
-}
-
-fn span_ms(job: &impl Timed) -> i64 {
-    i64::try_from(job.span().as_millis()).unwrap_or(i64::MAX)
+    let mut disorder = Disorder::new(allowed, "the input");
+    events.iter().any(|event| disorder.behind(event.at).is_some())
 }

@@ -13,6 +13,7 @@ use cofferdam::connector::memory::VecSource;
 use cofferdam::job::Job;
 use cofferdam::operator::source::Source;
 use cofferdam::state::codec::DecodeError;
+use cofferdam::time::whole_millis;
 
 use crate::dice::{Dice, Purpose};
 use crate::jobs::disorder::{self, Disorder};
@@ -24,7 +25,7 @@ use crate::jobs::parameters::parse_duration;
 use crate::jobs::row::encoded_json;
 use crate::jobs::{BuiltinJob, Case, CaseData, CaseInput, JobError, Parameter, Setup};
 use crate::reference::visits::VisitsReference;
-use crate::workload::{self, visits};
+use crate::workload::visits;
 
 use count::Count;
 
@@ -63,16 +64,13 @@ impl BuiltinJob for Visits {
 
     fn case(&self, data: &CaseData, setup: &Setup) -> Result<Case, JobError> {
         let forget = forget(setup)?;
-        let forget_ms = i64::try_from(forget.as_millis()).unwrap_or(i64::MAX);
+        let forget_ms = whole_millis(forget);
         let mut disorder = disorder::declared(setup)?;
         let visits = Arc::new(match &data.lines {
             Some(lines) => cycle_lines(lines, Self::FORMAT, data, parse)?,
             None => {
                 let mut dice = Dice::new(data.seed, Purpose::Workload);
-                let drawn = workload::disorder(&mut dice, forget_ms);
-                let declared = dice.chance(750).then_some(drawn);
-                let actual = disorder.unwrap_or(drawn);
-                disorder = disorder.or(declared);
+                let actual = disorder::draw(&mut dice, forget_ms, &mut disorder);
                 visits::visits(&mut dice, data.records, forget_ms, actual)
             }
         });
