@@ -145,6 +145,9 @@ pub struct Run {
     world: World,
     seed: u64,
     mode: Mode,
+    /// What the job promises.
+    promise: Claim,
+    /// What is claimed.
     claim: Claim,
 }
 
@@ -172,6 +175,15 @@ pub struct Report {
     pub is_restored: bool,
     /// Decisions of the scenario that did not apply.
     pub diverged: Vec<Divergence>,
+}
+
+/// What the judges are asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    /// Whether the claims hold: thousands of runs need no more.
+    Claims,
+    /// And which levels were seen.
+    Levels,
 }
 
 /// What tells whether two runs are the same, or end the same.
@@ -239,9 +251,10 @@ impl Run {
         let jobs: Vec<Job> = std::iter::once(case.job.clone()).chain(layouts).collect();
         // With one task there is nothing to align: what a layout promises, another one may not.
         let of_layouts = jobs.iter().map(|job| job.claim().claim()).reduce(Claim::weakest);
-        let claim = mode.claim.or(of_layouts).expect("there is a first layout");
+        let promise = of_layouts.expect("there is a first layout");
+        let claim = mode.claim.unwrap_or(promise);
         let world = World::new(Rc::new(plan), decider);
-        Ok(Self { case, jobs, records, world, seed, mode: mode.clone(), claim })
+        Ok(Self { case, jobs, records, world, seed, mode: mode.clone(), promise, claim })
     }
 
     /// The world.
@@ -267,7 +280,7 @@ impl Run {
     /// Runs to the end and asks the judges.
     pub fn finish(&mut self) -> Report {
         self.world.run();
-        self.report(oracle::judge)
+        self.report(Asked::Levels)
     }
 
     /// What has come of it so far; nothing is judged before the end.
@@ -279,13 +292,13 @@ impl Run {
     /// As [`Run::finish`] for the claims alone, unless `is_given_up` says so between two events:
     /// then there is nothing to report.
     pub fn finish_unless(&mut self, is_given_up: &dyn Fn() -> bool) -> Option<Report> {
-        self.world.run_unless(is_given_up).then(|| self.report(oracle::judge_claims))
+        self.world.run_unless(is_given_up).then(|| self.report(Asked::Claims))
     }
 
-    fn report(&self, judge: fn(&Facts<'_>) -> Judgement) -> Report {
+    fn report(&self, asked: Asked) -> Report {
         let last = self.last_incarnation();
-        let state = State::of(&self.world, &self.case, self.claim, &last);
-        self.report_with(self.judge(&state, &last, judge))
+        let state = State::of(&self.world, &self.case, &last, asked, self.claim);
+        self.report_with(self.judge(&state, &last, asked))
     }
 
     fn report_with(&self, judgement: Judgement) -> Report {
@@ -320,12 +333,7 @@ impl Run {
         joined(self.world.tasks().map(|(_, applied)| applied))
     }
 
-    fn judge(
-        &self,
-        state: &State,
-        last: &[Applied],
-        judge: fn(&Facts<'_>) -> Judgement,
-    ) -> Judgement {
+    fn judge(&self, state: &State, last: &[Applied], asked: Asked) -> Judgement {
         let (world, job) = (&self.world, &self.case.job);
         let fact = |applied: &Applied| AppliedFact { origin: applied.origin, cell: applied.cell };
         let mut incarnations: Vec<(AttemptId, Vec<AppliedFact>)> = world
@@ -358,6 +366,10 @@ impl Run {
             Some(Ending::Failed(error)) => Some(error.to_string()),
             Some(Ending::Finished | Ending::Stopped | Ending::Stuck) | None => None,
         };
+        let judge = match asked {
+            Asked::Claims => oracle::judge_claims,
+            Asked::Levels => oracle::judge,
+        };
         let mut judgement = judge(&Facts {
             trace: &trace,
             control: &control,
@@ -365,6 +377,7 @@ impl Run {
             tasks: layouts[0].tasks,
             layouts: &layouts,
             mechanism: self.mode.mechanism,
+            state_promise: self.promise.state,
             state_claim: self.claim.state,
             output_claim: self.claim.output,
             state_is_idempotent: operators
@@ -474,11 +487,12 @@ struct State {
 }
 
 impl State {
-    fn of(world: &World, case: &Case, claim: Claim, last: &[Applied]) -> Self {
+    fn of(world: &World, case: &Case, last: &[Applied], asked: Asked, claim: Claim) -> Self {
         let cells = cells_of(world);
         let doubts = case.reference.doubts();
         let expected = undisputed(case.reference.run_all(), &doubts, &cells, world, &case.job);
-        let is_right = claim.state == Level::ExactlyOnce && cells == expected.cells;
+        let is_claimed = asked == Asked::Claims && claim.state == Level::ExactlyOnce;
+        let is_right = is_claimed && cells == expected.cells;
         let of_applied = if is_right { None } else { values_of_applied(case, &cells, last) };
         let depends = case.reference.rows_depend_on_order();
         let of_order = if depends { case.reference.run(&records_of(last)) } else { None };

@@ -3,14 +3,15 @@
 
 use std::collections::BTreeMap;
 
-use cofferdam::guarantee::{Guarantee, Mechanism};
+use cofferdam::guarantee::{Claim, Guarantee, Level, Mechanism, SinkContract, StateHome};
 use cofferdam_sim::jobs::{self, BuiltinJob, Parameters};
-use cofferdam_sim::oracle::Verdict;
+use cofferdam_sim::options::FaultProfile;
+use cofferdam_sim::oracle::{Levels, Verdict};
 use cofferdam_sim::run::{Hashes, Mode, Report, Run, Script};
 use cofferdam_sim::scenario::{Scenario, Seed, VERSION};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use proptest::sample::Index;
+use proptest::sample::{Index, select};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(CASES))]
@@ -47,6 +48,42 @@ proptest! {
         let report = run(job, &mode, seed, None).finish();
         prop_assert_eq!(report.judgement.state, Verdict::Held, "{:?}", report.judgement);
         prop_assert_eq!(report.judgement.output, Some(Verdict::Held), "{:?}", report.judgement);
+    }
+
+    #[test]
+    fn a_run_keeps_just_the_claims_that_its_levels_keep(
+        job in job(),
+        mechanism in select(Mechanism::ALL),
+        sink in select(SinkContract::ALL),
+        state in select(StateHome::ALL),
+        seed: u64,
+    ) {
+        let faults = FaultProfile::Full;
+        let mode = Mode { mechanism, sink, state, faults, ..mode(job, mechanism.guarantee()) };
+        let shown = |level| {
+            let claim = Claim { state: level, output: Some(level) };
+            let mode = Mode { claim: Some(claim), ..mode.clone() };
+            let run = Run::new(&find(job), &mode, seed, None, false).ok();
+            run.map(|mut run| run.finish().judgement)
+        };
+        let judgements: Option<Vec<_>> = Level::ALL.iter().map(|level| shown(*level)).collect();
+        prop_assume!(judgements.is_some(), "not every mechanism goes with every sink");
+        let judgements = judgements.expect("it is there");
+        let first = judgements[0].levels;
+        for (claim, judgement) in Level::ALL.iter().zip(&judgements) {
+            prop_assert_eq!(judgement.levels, first, "{}", claim);
+            prop_assert!(judgement.broken_rule().is_none() && !judgement.stuck);
+            let Levels { state, output } = judgement.levels.expect("it was judged in full");
+            let is_kept = |verdict| verdict != Verdict::Violated;
+            let found = judgement.violation();
+            prop_assert_eq!(
+                is_kept(judgement.state), state.satisfies(*claim), "{} {:?}", claim, found
+            );
+            prop_assert_eq!(
+                judgement.output.map(is_kept), output.map(|seen| seen.satisfies(*claim)),
+                "{} {:?}", claim, found
+            );
+        }
     }
 
     #[test]

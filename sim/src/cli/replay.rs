@@ -17,7 +17,7 @@ use crate::cli::suite::subject_word;
 use crate::cli::values::{find_job, positive, seed};
 use crate::decide::Divergence;
 use crate::jobs::{BuiltinJob, Parameters};
-use crate::oracle::{Anomaly, Judgement, Levels, Verdict};
+use crate::oracle::{Anomaly, Judgement, Levels, Seen, Verdict};
 use crate::run::{self, Report, Run, Script};
 use crate::scenario::{ClaimText, Matched, Scenario, Seed, VERSION, subject_name};
 use crate::story;
@@ -88,8 +88,8 @@ struct Out<'a> {
     output_hash: String,
     state_verdict: String,
     output_verdict: Option<String>,
-    state_level: Level,
-    output_level: Option<Level>,
+    state_level: Seen,
+    output_level: Option<Seen>,
     lost: usize,
     duplicated: usize,
     unexpected: usize,
@@ -384,10 +384,10 @@ impl Replayed<'_> {
         let (report, judgement) = (self.report, &self.report.judgement);
         let levels = levels(judgement);
         let paint = console.paint;
-        let side = |name: &str, verdict: Verdict, claim: Level, level: Level| {
+        let side = |name: &str, verdict: Verdict, claim: Level, seen: Seen| {
             let word = verdict.to_string();
             let word = if verdict == Verdict::Held { paint.good(&word) } else { paint.bad(&word) };
-            console.say(format!("{name:7} {word}: the claim is {claim}, what was seen is {level}"));
+            console.say(format!("{name:7} {word}: the claim is {claim}, what was seen is {seen}"));
         };
         side("state", judgement.state, report.claim.state, levels.state);
         let output = judgement.output.zip(report.claim.output).zip(levels.output);

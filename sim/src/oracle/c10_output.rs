@@ -3,8 +3,8 @@
 //!
 //! The false alarms it avoids: rows of an idempotent sink replace each other, so seeing one again
 //! is no duplicate. A fired row has its reference's value only if the state behind it is right, so
-//! it is judged where the state or the output claims to be exactly-once and the sink shows nothing
-//! but fired rows. Where nothing is restored, a fired row needs what its own attempt had taken in,
+//! it is judged where the job promises that of its state or the final state shows it, or where the
+//! output claims to be exactly-once, and where the sink shows nothing but fired rows. Where nothing is restored, a fired row needs what its own attempt had taken in,
 //! and one that is nowhere is lost. A sink that discards shows nothing, and the rows that it would
 //! have are in the expected number of each record: with such a sink nothing is called lost by
 //! provenance. Nothing is lost before the run has ended.
@@ -17,8 +17,8 @@ use cofferdam::trace::RecordId;
 
 use super::delivery::{Effect, are_among, count, count_rows, distinct};
 use super::given::{of_fired, of_table};
-use super::values::readable;
-use super::{Anomaly, Facts, Finding, Oracle, Scope, SinkFacts, Subject};
+use super::values::{differing_cells, readable};
+use super::{Anomaly, Facts, Finding, Oracle, Scope, SinkFacts, Subject, c10_state};
 
 /// The judge.
 pub(super) const ORACLE: Oracle = Oracle {
@@ -85,7 +85,7 @@ fn by_provenance(facts: &Facts<'_>, claim: Level) -> Vec<Finding> {
 }
 
 /// Whether rows that timers fired can be told from those of records, which provenance judges.
-pub(super) fn shows_only_fired_rows(facts: &Facts<'_>, sink: &SinkFacts<'_>) -> bool {
+fn shows_only_fired_rows(facts: &Facts<'_>, sink: &SinkFacts<'_>) -> bool {
     let only_fired = || sink.rows.iter().all(|row| row.origin.record.is_none());
     let shows_each_row = match sink.contract {
         SinkContract::Plain | SinkContract::TwoPhase | SinkContract::WriteAhead => true,
@@ -99,24 +99,26 @@ pub(super) fn shows_only_fired_rows(facts: &Facts<'_>, sink: &SinkFacts<'_>) -> 
 
 /// Rows that timers fired, by value.
 fn by_value(facts: &Facts<'_>, sink: &SinkFacts<'_>, claim: Level) -> Vec<Finding> {
-    let values_are_due = [facts.state_claim, claim].contains(&Level::ExactlyOnce);
-    let visible = count_rows(sink.rows.iter().map(|row| row.bytes));
-    let due = count_rows(sink.expected.iter().copied());
-    let mut findings = Vec::new();
-    if let Some(fired) = sink.fired.filter(|_| !values_are_due && facts.is_finished) {
+    if let Some(fired) = sink.fired.filter(|_| claim != Level::ExactlyOnce && facts.is_finished) {
         let of_state = of_fired(sink, fired).into_iter();
         return of_state.map(|(anomaly, text)| finding(claim, anomaly, None, text)).collect();
     }
-    if values_are_due {
-        for (row, often) in &visible {
-            let expected = due.get(row).copied().unwrap_or_default();
-            if *often > expected {
-                let anomaly = if expected == 0 { Anomaly::Unexpected } else { Anomaly::Duplicated };
-                findings.push(finding(claim, anomaly, None, differs(sink, row, *often, expected)));
-            }
+    let visible = count_rows(sink.rows.iter().map(|row| row.bytes));
+    let due = count_rows(sink.expected.iter().copied());
+    if visible == due {
+        return Vec::new();
+    }
+    let was_always_right = [facts.state_promise, claim].contains(&Level::ExactlyOnce);
+    let is_right = was_always_right || facts.is_finished && is_state_right(facts);
+    let mut findings = Vec::new();
+    for (row, often) in &visible {
+        let expected = due.get(row).copied().unwrap_or_default();
+        if *often > expected && (was_always_right || is_right && expected > 0) {
+            let anomaly = if expected == 0 { Anomaly::Unexpected } else { Anomaly::Duplicated };
+            findings.push(finding(claim, anomaly, None, differs(sink, row, *often, expected)));
         }
     }
-    if facts.is_finished && (values_are_due || !facts.mechanism.restores()) {
+    if facts.is_finished && (is_right || !facts.mechanism.restores()) {
         for (row, expected) in due {
             let often = visible.get(row).copied().unwrap_or_default();
             if often < expected {
@@ -128,8 +130,15 @@ fn by_value(facts: &Facts<'_>, sink: &SinkFacts<'_>, claim: Level) -> Vec<Findin
     findings
 }
 
+/// Whether the final state is that of the whole input: rows that it has given are the reference's.
+/// State that was taken back on the way may have given others.
+fn is_state_right(facts: &Facts<'_>) -> bool {
+    (c10_state::ORACLE.judge)(facts).is_empty()
+        && differing_cells(facts.state.cells, facts.state.expected).is_empty()
+}
+
 /// Rows that nothing explains which their attempt has taken in, if anybody can say that.
-pub(super) fn unexplained(sink: &SinkFacts<'_>, claim: Level) -> Vec<Finding> {
+fn unexplained(sink: &SinkFacts<'_>, claim: Level) -> Vec<Finding> {
     if sink.expected_of_attempt.is_empty() {
         return Vec::new();
     }
@@ -167,8 +176,8 @@ fn finding(claim: Level, anomaly: Anomaly, record: Option<RecordId>, text: Strin
 
 #[cfg(test)]
 mod tests {
-    use super::super::RowFact;
     use super::super::testing::*;
+    use super::super::{AppliedFact, RowFact, StateFacts};
     use super::*;
     use cofferdam::guarantee::Mechanism;
     use cofferdam::trace::Origin;
@@ -243,9 +252,14 @@ mod tests {
     #[test]
     fn a_fired_row_is_lost_where_nothing_is_restored_and_where_the_output_claims_each() {
         let sinks = [SinkFacts { expected: &[b"a"], ..sink(SinkContract::Plain, &[]) }];
-        let allowed = |mechanism, state_claim, claim| {
-            let output_claim = Some(claim);
-            let facts = Facts { sinks: &sinks, mechanism, state_claim, output_claim, ..facts(&[]) };
+        // Record 0 is in the state twice.
+        let applied = AppliedFact { origin: origin(0, 1), cell: 9 };
+        let incarnations = [(att(1), vec![applied; 2])];
+        let allowed = |mechanism, state_promise, claim| {
+            let (output_claim, facts) = (Some(claim), facts(&[]));
+            let state = StateFacts { incarnations: &incarnations, ..facts.state };
+            let facts =
+                Facts { sinks: &sinks, state, mechanism, state_promise, output_claim, ..facts };
             judge(&facts).iter().map(|finding| finding.allowed).collect::<Vec<bool>>()
         };
         let (once, most, least) = (Level::ExactlyOnce, Level::AtMostOnce, Level::AtLeastOnce);
@@ -254,5 +268,15 @@ mod tests {
         assert_eq!(allowed(Mechanism::Tracked, least, once), [false]);
         // State that counts twice fires other rows, which nobody can tell from lost ones.
         assert!(allowed(Mechanism::Tracked, least, least).is_empty());
+    }
+
+    #[test]
+    fn where_the_final_state_is_right_a_fired_row_is_due_as_often_as_the_reference_has_it() {
+        let rows = [row(None, 7, b"a"), row(None, 7, b"a"), row(None, 7, b"of a lost attempt")];
+        let sinks = [SinkFacts { expected: &[b"a", b"b"], ..sink(SinkContract::Plain, &rows) }];
+        let (state_promise, output_claim) = (Level::AtLeastOnce, Some(Level::AtLeastOnce));
+        let facts = Facts { sinks: &sinks, state_promise, output_claim, ..facts(&[]) };
+        let found: Vec<Anomaly> = judge(&facts).iter().map(|finding| finding.anomaly).collect();
+        assert_eq!(found, [Anomaly::Duplicated, Anomaly::Lost]);
     }
 }

@@ -85,7 +85,7 @@ mod tests {
     use cofferdam::trace::Origin;
 
     use super::super::testing::*;
-    use super::super::{Facts, RowFact, judge};
+    use super::super::{Facts, RowFact, Seen, judge};
     use super::*;
 
     fn row(bytes: &'static [u8]) -> RowFact<'static> {
@@ -151,7 +151,8 @@ mod tests {
         for claim in Level::ALL {
             let facts = Facts { sinks: &sinks, output_claim: Some(*claim), ..facts(&[]) };
             let judgement = judge(&facts);
-            assert_eq!(judgement.levels.unwrap().output, Some(Level::AtMostOnce));
+            let seen = judgement.levels.unwrap().output;
+            assert_eq!(seen, Some(Seen::Only(Level::AtMostOnce)));
             let is_broken = judgement.violations().next().is_some();
             assert_eq!(is_broken, !claim.may_lose(), "{claim}");
         }

@@ -6,7 +6,7 @@ use std::fmt;
 use cofferdam::guarantee::Level;
 use cofferdam::trace::{RecordId, TraceEvent, Traced};
 
-use super::seen::{Levels, levels};
+use super::seen::{Levels, Seen, levels};
 use super::{Anomaly, Facts, Finding, ORACLES, Oracle, Scope, Subject};
 
 /// Whether a promise was kept.
@@ -47,8 +47,7 @@ pub struct Judgement {
 
 /// Asks every judge, and says which levels the run has shown.
 pub fn judge(facts: &Facts<'_>) -> Judgement {
-    let judgement = judge_claims(facts);
-    Judgement { levels: Some(levels(facts, &judgement.findings)), ..judgement }
+    Judgement { levels: Some(levels(facts)), ..judge_claims(facts) }
 }
 
 /// Asks every judge. Thousands of runs need no more than that.
@@ -104,6 +103,8 @@ fn cut_layout<'a>(rest: &mut &'a [Traced]) -> &'a [Traced] {
     own
 }
 
+const NOTHING: Seen = Seen::Only(Level::None);
+
 impl Judgement {
     /// That of a run which has not come to its end: nothing can be said yet.
     pub fn pending(output_claim: Option<Level>) -> Self {
@@ -111,7 +112,7 @@ impl Judgement {
             findings: Vec::new(),
             state: Verdict::Unknown,
             output: output_claim.map(|_| Verdict::Unknown),
-            levels: Some(Levels { state: Level::None, output: output_claim.map(|_| Level::None) }),
+            levels: Some(Levels { state: NOTHING, output: output_claim.map(|_| NOTHING) }),
             lost: 0,
             duplicated: 0,
             wrong: 0,
@@ -211,11 +212,11 @@ mod tests {
         let facts = Facts { state, records: &records, ..facts };
         let judgement = judge(&facts);
         assert_eq!((judgement.lost, judgement.duplicated, judgement.stuck), (1, 1, false));
-        assert_eq!(judgement.levels.unwrap().state, Level::None);
+        assert_eq!(judgement.levels.unwrap().state, NOTHING);
         assert_eq!(judgement.state, Verdict::Violated);
         assert_eq!(
             (judgement.output, judgement.levels.unwrap().output),
-            (Some(Verdict::Held), Some(Level::ExactlyOnce))
+            (Some(Verdict::Held), Some(Seen::Only(Level::ExactlyOnce)))
         );
         assert_eq!(judgement.violation().unwrap().record, Some(record(0)));
         assert_eq!(judgement.broken_rule().unwrap().oracle, "recovery");
@@ -230,7 +231,7 @@ mod tests {
         let judgement = judge(&facts);
         assert_eq!(
             (judgement.state, judgement.levels.unwrap().state),
-            (Verdict::Held, Level::AtLeastOnce)
+            (Verdict::Held, Seen::Only(Level::AtLeastOnce))
         );
         assert_eq!((judgement.output, judgement.levels.unwrap().output), (None, None));
         assert_eq!(judgement.violation(), None);
@@ -244,7 +245,7 @@ mod tests {
             (judgement.state, judgement.output),
             (Verdict::Violated, Some(Verdict::Violated))
         );
-        assert_eq!(judgement.levels.unwrap().state, Level::AtMostOnce);
+        assert_eq!(judgement.levels.unwrap().state, Seen::Only(Level::AtMostOnce));
         assert_eq!(Verdict::Unknown.to_string(), "unknown");
     }
 }

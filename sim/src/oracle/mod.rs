@@ -44,7 +44,7 @@ use cofferdam::trace::{Origin, RecordId, Traced};
 
 pub use self::given::{Fired, Given};
 pub use self::judgement::{Judgement, Verdict, judge, judge_claims};
-pub use self::seen::Levels;
+pub use self::seen::{Levels, Seen};
 
 /// A judge.
 pub struct Oracle {
@@ -104,6 +104,8 @@ pub struct Facts<'a> {
     pub layouts: &'a [Layout],
     /// How the guarantee is reached.
     pub mechanism: Mechanism,
+    /// What the job itself promises of its state, whatever is claimed.
+    pub state_promise: Level,
     /// The claim for the state.
     pub state_claim: Level,
     /// The claim for what sinks show, weakest sink.

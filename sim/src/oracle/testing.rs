@@ -23,6 +23,7 @@ pub(super) fn facts(trace: &[Traced]) -> Facts<'_> {
         channels: CHANNELS,
         tasks: 3,
         mechanism: Mechanism::Aligned,
+        state_promise: Level::ExactlyOnce,
         state_claim: Level::ExactlyOnce,
         output_claim: Some(Level::ExactlyOnce),
         state_is_idempotent: false,

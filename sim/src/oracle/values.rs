@@ -37,9 +37,11 @@ fn judge(facts: &Facts<'_>) -> Vec<Finding> {
     }
     if facts.output_claim == Some(Level::ExactlyOnce) {
         let texts = facts.sinks.iter().flat_map(|sink| match sink.contract {
-            SinkContract::TwoPhase | SinkContract::WriteAhead => differing_rows(sink),
+            SinkContract::Plain | SinkContract::TwoPhase | SinkContract::WriteAhead => {
+                differing_rows(sink)
+            }
             SinkContract::Idempotent => differing_table(sink),
-            SinkContract::Plain | SinkContract::Discard => Vec::new(),
+            SinkContract::Discard => Vec::new(),
         });
         findings.extend(texts.map(|text| wrong(Subject::Output, text)));
     }
@@ -85,7 +87,7 @@ fn differing_rows(sink: &SinkFacts<'_>) -> Vec<String> {
     })
 }
 
-pub(super) fn differing_table(sink: &SinkFacts<'_>) -> Vec<String> {
+fn differing_table(sink: &SinkFacts<'_>) -> Vec<String> {
     let rows = sink.rows.iter().filter_map(|row| Some((row.key?, row.bytes)));
     let table: BTreeMap<&[u8], &[u8]> = rows.collect();
     differences(&table, sink.expected_table, |key, found, expected| {
@@ -171,7 +173,8 @@ mod tests {
             (SinkContract::TwoPhase, vec![row(b"a"), row(b"b"), row(b"b")], "'b' 2 times"),
             (SinkContract::Idempotent, vec![row(b"a"), row(b"b")], ""),
             (SinkContract::Idempotent, vec![row(b"b"), row(b"a")], "'a' for key 'k' and not 'b'"),
-            (SinkContract::Plain, vec![row(b"c")], ""),
+            (SinkContract::Plain, vec![row(b"a"), row(b"b"), row(b"b")], "'b' 2 times"),
+            (SinkContract::Discard, vec![], ""),
         ];
         for (contract, rows, expected) in table {
             let sinks = [SinkFacts {

@@ -157,6 +157,7 @@ impl Case {
             tasks: job.graph().task_count(),
             layouts: &[],
             mechanism: self.mechanism,
+            state_promise: claim.state,
             state_claim: claim.state,
             output_claim: claim.output,
             state_is_idempotent: false,

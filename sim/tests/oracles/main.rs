@@ -15,7 +15,7 @@ use cofferdam::guarantee::{Level, Mechanism, SinkContract};
 use cofferdam::time::Instant;
 use cofferdam::trace::{TraceEvent, Traced};
 use cofferdam_sim::interpose::Variant;
-use cofferdam_sim::oracle::Verdict;
+use cofferdam_sim::oracle::{Seen, Verdict};
 use cofferdam_sim::world::{Ending, World};
 
 use case::*;
@@ -26,8 +26,8 @@ fn aligned_checkpoints_and_transactions_are_exactly_once() {
     for case in [COUNTING, ALARMS] {
         assert_held(case);
         let judgement = case.judge(0, None);
-        assert_eq!(judgement.levels.unwrap().state, Level::ExactlyOnce);
-        assert_eq!(judgement.levels.unwrap().output, Some(Level::ExactlyOnce));
+        assert_eq!(judgement.levels.unwrap().state, Seen::Only(Level::ExactlyOnce));
+        assert_eq!(judgement.levels.unwrap().output, Some(Seen::Only(Level::ExactlyOnce)));
         assert_eq!((judgement.state, judgement.output), (Verdict::Held, Some(Verdict::Held)));
     }
 }
@@ -56,7 +56,7 @@ fn plain_sinks_show_some_rows_twice_as_their_claim_says() {
     assert_held(plain(ALARMS));
     let judgement = plain(COUNTING).judge(1, None);
     assert!(judgement.duplicated > 0 && judgement.lost == 0);
-    assert_eq!(judgement.levels.unwrap().output, Some(Level::AtLeastOnce));
+    assert_eq!(judgement.levels.unwrap().output, Some(Seen::Only(Level::AtLeastOnce)));
 }
 
 #[test]
@@ -90,7 +90,10 @@ fn mini_batches_lose_what_earlier_ones_left_in_the_state() {
     let batches = Case { mechanism: Mechanism::MiniBatch, ..COUNTING };
     assert_held(batches);
     let judgement = batches.judge(1, None);
-    assert_eq!((judgement.levels.unwrap().state, judgement.stuck), (Level::AtMostOnce, false));
+    assert_eq!(
+        (judgement.levels.unwrap().state, judgement.stuck),
+        (Seen::Only(Level::AtMostOnce), false)
+    );
     assert!(judgement.lost > 0);
 }
 
@@ -100,8 +103,8 @@ fn state_outside_counts_again_what_is_replayed_unless_it_rolls_back() {
         let outside = Case { mechanism, make: counting_outside, ..COUNTING };
         assert_held(outside);
         let repeats = (0..SEEDS).map(|seed| outside.judge(seed, None));
-        let mut repeats =
-            repeats.filter(|judgement| judgement.levels.unwrap().state == Level::AtLeastOnce);
+        let mut repeats = repeats
+            .filter(|judgement| judgement.levels.unwrap().state == Seen::Only(Level::AtLeastOnce));
         assert!(repeats.next().is_some(), "no seed replays into {mechanism}");
         assert_held(Case { make: counting_rolled_back, ..outside });
     }
@@ -357,7 +360,8 @@ fn a_job_that_goes_on_without_what_is_gone_says_so_and_loses_nothing_else() {
         .map(|levels| (levels.state, levels.output))
         .collect();
     assert!(levels.len() > 5, "{levels:?}");
-    assert!(levels.iter().all(|level| *level == (Level::AtMostOnce, Some(Level::AtMostOnce))));
+    let most = Seen::Only(Level::AtMostOnce);
+    assert!(levels.iter().all(|level| *level == (most, Some(most))));
 }
 
 #[test]
