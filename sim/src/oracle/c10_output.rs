@@ -4,10 +4,11 @@
 //! The false alarms it avoids: rows of an idempotent sink replace each other, so seeing one again
 //! is no duplicate. A fired row has its reference's value only if the state behind it is right, so
 //! it is judged where the job promises that of its state or the final state shows it, or where the
-//! output claims to be exactly-once, and where the sink shows nothing but fired rows. Where nothing is restored, a fired row needs what its own attempt had taken in,
-//! and one that is nowhere is lost. A sink that discards shows nothing, and the rows that it would
-//! have are in the expected number of each record: with such a sink nothing is called lost by
-//! provenance. Nothing is lost before the run has ended.
+//! output claims to be exactly-once, and where the sink shows nothing but fired rows. Where nothing
+//! is restored, a fired row needs what its own attempt had taken in, and one that is nowhere is
+//! lost. A sink that discards shows nothing, and the rows that it would have are in the expected
+//! number of each record: with such a sink nothing is called lost by provenance. Nothing is lost
+//! before the run has ended.
 
 use std::collections::BTreeMap;
 

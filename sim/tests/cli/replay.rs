@@ -112,7 +112,7 @@ fn what_was_seen_does_not_depend_on_the_claim() {
         (summary["state_level"].clone(), summary["output_level"].clone())
     };
     let seen = levels(&[]);
-    assert_eq!(seen, ("at-least-once".into(), "at-least-once".into()));
+    assert_eq!(seen, ("at-least-once".into(), "at-most-once and at-least-once".into()));
     assert_eq!(levels(&["--claim", "exactly-once"]), seen);
 }
 
