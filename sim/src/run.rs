@@ -73,8 +73,6 @@ pub struct Mode {
     pub alignment_timeout: Option<Duration>,
     /// Likewise how many checkpoints may be in flight.
     pub checkpoints_concurrent: Option<usize>,
-    /// Sources pause between reads in some runs: for jobs and inputs that may be small.
-    pub draws_pause: bool,
 }
 
 impl<J: BuiltinJob + ?Sized> CaseSource for &J {
@@ -104,7 +102,6 @@ impl Mode {
             parallelism: None,
             alignment_timeout: None,
             checkpoints_concurrent: None,
-            draws_pause: false,
         }
     }
 
@@ -117,9 +114,7 @@ impl Mode {
         if let Some(timeout) = self.alignment_timeout {
             options.alignment_timeout_us = timeout.as_micros() as u64;
         }
-        if self.draws_pause {
-            options.draw_pause(seed);
-        }
+        options.draw_pause(seed);
         options
     }
 }

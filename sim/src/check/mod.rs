@@ -157,10 +157,7 @@ impl<F: Fn(&Setup) -> Result<Job, GraphError> + Sync> Check<F> {
                 observed: Mutex::default(),
                 seed: Mutex::default(),
             },
-            mode: Mode {
-                draws_pause: true,
-                ..Mode::of(Guarantee::ExactlyOnce, Parameters::none())
-            },
+            mode: Mode::of(Guarantee::ExactlyOnce, Parameters::none()),
             seeds: 0..200,
         }
     }
