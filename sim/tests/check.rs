@@ -215,6 +215,59 @@ fn what_depends_on_the_order_is_unknown_and_the_result_says_so() {
     assert!(text.contains("the order in which records"), "{text}");
 }
 
+/// Passes all on. Its list says, of any subtask that it knows of, the first record that came there.
+#[derive(Clone)]
+struct Acquainted {
+    firsts: OperatorList<u64>,
+    has_own: bool,
+    met: Arc<AtomicU64>,
+}
+
+impl Operator for Acquainted {
+    type In = u64;
+    type Out = u64;
+
+    fn process(&mut self, number: u64, out: &mut impl Emit<u64>) {
+        if !self.has_own {
+            self.has_own = true;
+            self.firsts.get_mut().push(number);
+        }
+        out.emit(number);
+    }
+
+    fn snapshot(&mut self) -> StateParts {
+        StateParts { lists: vec![self.firsts.share()], ..StateParts::default() }
+    }
+
+    fn restore(&mut self, state: &OperatorState) -> Result<(), RestoreError> {
+        self.firsts.restore(state)?;
+        let known: HashSet<u64> = self.firsts.get().iter().copied().collect();
+        self.met.fetch_max(known.len() as u64, Ordering::Relaxed);
+        self.firsts.get_mut().sort_unstable();
+        self.firsts.get_mut().dedup();
+        self.has_own = true;
+        Ok(())
+    }
+}
+
+#[test]
+fn rule_092_a_restart_in_the_same_layout_gives_each_subtask_all_of_a_union_list() {
+    let met = Arc::new(AtomicU64::new(0));
+    let check = Check::new("acquainted", |setup| {
+        let builder = JobBuilder::new("acquainted", setup.shape.parallelism);
+        let firsts = OperatorList::new("firsts", Redistribution::Union);
+        builder
+            .source("numbers", numbers())
+            .rebalance()
+            .operator("acquainted", Acquainted { firsts, has_own: false, met: met.clone() })
+            .transactional_sink("out", CollectTransactions::default());
+        builder.build(setup.config.clone())
+    });
+    let checked = check.seeds(0..60).run().unwrap();
+    assert!(checked.is_held(), "{checked}");
+    assert_eq!(met.load(Ordering::Relaxed), 3, "the greatest parallelism that is drawn");
+}
+
 #[test]
 fn a_counter_that_no_snapshot_holds_is_found() {
     // In one chain, as in the README: it shows only in a run that goes on in the midst.

@@ -12,7 +12,8 @@
 //!                                        transactions, rows  to the writer modulo the parallelism
 //! ```
 //! Invariant: every key, timer, split, element, transaction and record in flight goes to exactly
-//! one task, but for the elements of union and broadcast lists.
+//! one task, but for the elements of broadcast lists. Those of a union list are put together when
+//! tasks are restored, in whichever layout ([`join_unions`]).
 
 use std::collections::BTreeMap;
 
@@ -508,15 +509,15 @@ fn deal_lists(
     let mut first = 0;
     for (name, (redistribution, parts)) in by_name {
         let elements = match redistribution {
-            Redistribution::Split if stored.len() == parallelism => {
+            Redistribution::Split | Redistribution::Union if stored.len() == parallelism => {
                 parts.iter().map(|part| part.to_vec()).collect()
             }
+            Redistribution::Union => deal_evenly(&parts.concat(), parallelism, 0).0,
             Redistribution::Split => {
                 let (even, next) = deal_evenly(&parts.concat(), parallelism, first);
                 first = next;
                 even
             }
-            Redistribution::Union => vec![parts.concat(); parallelism],
             Redistribution::Broadcast => {
                 if is_exact && parts.windows(2).any(|two| two[0] != two[1]) {
                     let (uid, list) = (uid.to_owned(), name.to_owned());
@@ -530,6 +531,35 @@ fn deal_lists(
         }
     }
     Ok(dealt)
+}
+
+/// Whether a task has a union list.
+pub fn has_unions(state: &TaskState) -> bool {
+    state.operators.iter().flat_map(|operator| &operator.lists).any(is_union)
+}
+
+/// Gives each subtask of a vertex, as it is restored, all elements of its operators' union lists,
+/// those of the first subtask first (rule 92).
+pub fn join_unions(subtasks: &mut [TaskState]) {
+    let mut joined: BTreeMap<(String, String), Vec<Bytes>> = BTreeMap::new();
+    for (list, elements) in subtasks.iter_mut().flat_map(unions_of) {
+        joined.entry(list).or_default().append(elements);
+    }
+    for (list, elements) in subtasks.iter_mut().flat_map(unions_of) {
+        elements.clone_from(&joined[&list]);
+    }
+}
+
+/// The union lists of a task, by operator and name.
+fn unions_of(state: &mut TaskState) -> impl Iterator<Item = ((String, String), &mut Vec<Bytes>)> {
+    state.operators.iter_mut().flat_map(|OperatorState { uid, lists, .. }| {
+        let unions = lists.iter_mut().filter(|list| is_union(list));
+        unions.map(|list| ((uid.clone(), list.name.clone()), &mut list.elements))
+    })
+}
+
+fn is_union(list: &StoredList) -> bool {
+    list.redistribution == Redistribution::Union
 }
 
 /// Cuts a list into even parts. Those that get one element more begin at `first`; also where the

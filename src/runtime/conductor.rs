@@ -286,7 +286,7 @@ impl Conductor<'_> {
         halts: bool,
     ) -> Result<Vec<Cargo>, Refusal> {
         let starts = match restore {
-            Some(metadata) => deploy::restored(metadata, self.store.as_ref())?,
+            Some(metadata) => deploy::restored(self.job, metadata, self.store.as_ref())?,
             None => match self.job.config().mechanism {
                 Mechanism::None | Mechanism::Acks => {
                     deploy::reserved(self.job, self.store.as_ref())?

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use crate::element::Batch;
 use crate::graph::PhysicalGraph;
 use crate::id::{AttemptId, CheckpointId, SubtaskIndex, TaskId, VertexId};
-use crate::job::{Job, TaskStart};
+use crate::job::{Job, TaskStart, join_unions};
 use crate::message::TaskError;
 use crate::operator::sink::SinkPlace;
 use crate::operator::source::SourceError;
@@ -35,16 +35,22 @@ pub(super) struct Cargo {
 
 /// Where every task begins that is restored from a checkpoint.
 pub(super) fn restored(
+    job: &Job,
     metadata: &CheckpointMetadata,
     store: &dyn CheckpointStore,
 ) -> Result<Vec<TaskStart>, Refusal> {
     let parts = metadata.tasks.iter().enumerate();
-    parts
-        .map(|(position, handle)| {
-            let state = read_state(handle, store);
-            state.map(TaskStart::Restored).map_err(|error| (TaskId::new(position as u32), error))
-        })
-        .collect()
+    let states = parts.map(|(position, handle)| {
+        read_state(handle, store).map_err(|error| (TaskId::new(position as u32), error))
+    });
+    let mut states: Vec<TaskState> = states.collect::<Result<_, _>>()?;
+    let mut rest = &mut states[..];
+    for vertex in job.graph().vertices() {
+        let (subtasks, others) = rest.split_at_mut(vertex.parallelism);
+        join_unions(subtasks);
+        rest = others;
+    }
+    Ok(states.into_iter().map(TaskStart::Restored).collect())
 }
 
 /// Where every task begins at the first start: the input is cut anew.

@@ -5,13 +5,13 @@ use std::time::Duration;
 use cofferdam::element::{Barrier, Batch, Element};
 use cofferdam::guarantee::Mechanism;
 use cofferdam::id::{AttemptId, ChannelIndex, TaskId};
-use cofferdam::job::TaskStart;
+use cofferdam::job::{TaskStart, has_unions, join_unions};
 use cofferdam::message::{TaskError, ToTask};
 use cofferdam::operator::source::{ReadOutcome, ReadReply};
 use cofferdam::state::codec::Format;
 use cofferdam::state::hash::KeyHash;
-use cofferdam::state::snapshot::TaskState;
-use cofferdam::storage::StoreKey;
+use cofferdam::state::snapshot::{Redistribution, StoredList, TaskState};
+use cofferdam::storage::{CheckpointMetadata, StoreKey};
 use cofferdam::task::Task;
 use cofferdam::time::Instant;
 use cofferdam::trace::{Origin, TraceEvent};
@@ -273,6 +273,21 @@ impl World {
         }
     }
 
+    /// What a task is restored from, with what union lists of the vertex hold elsewhere.
+    fn stored_state(&self, id: TaskId, metadata: &CheckpointMetadata) -> Result<TaskState, String> {
+        let state = self.store.state(&metadata.tasks[id.index()])?;
+        if !has_unions(&state) {
+            return Ok(state);
+        }
+        let graph = self.plan.job.graph();
+        let (vertex, subtask) = graph.place_of(id);
+        let subtasks = graph.tasks_of(vertex);
+        let states = subtasks.map(|task| self.store.state(&metadata.tasks[task.index()]));
+        let mut states: Vec<TaskState> = states.collect::<Result<_, _>>()?;
+        join_unions(&mut states);
+        Ok(states.swap_remove(subtask.index()))
+    }
+
     pub(super) fn start_task(&mut self, id: TaskId, attempt: AttemptId) {
         let plan = self.plan.clone();
         let (vertex, subtask) = plan.job.graph().place_of(id);
@@ -281,20 +296,17 @@ impl World {
         let Life::Starting = slot.life else { return };
         let (mut restored, mut resumed, mut is_restored) = (None, None, false);
         let start = match &restore {
-            Some(metadata) => {
-                let handle = metadata.tasks[id.index()];
-                match self.store.state(&handle) {
-                    Ok(mut state) => {
-                        self.interposer.restored(id, attempt, &mut state);
-                        is_restored = state.source.as_ref().is_some_and(|s| s.records() > 0);
-                        restored = Some((metadata.checkpoint, handle.key));
-                        TaskStart::Restored(state)
-                    }
-                    Err(text) => {
-                        return self.report_failure(id, attempt, TaskError::Restore(text));
-                    }
+            Some(metadata) => match self.stored_state(id, metadata) {
+                Ok(mut state) => {
+                    self.interposer.restored(id, attempt, &mut state);
+                    is_restored = state.source.as_ref().is_some_and(|s| s.records() > 0);
+                    restored = Some((metadata.checkpoint, metadata.tasks[id.index()].key));
+                    TaskStart::Restored(state)
                 }
-            }
+                Err(text) => {
+                    return self.report_failure(id, attempt, TaskError::Restore(text));
+                }
+            },
             None => {
                 let written = self.last_progress(id, attempt);
                 resumed = written.as_ref().map(|state| state.checkpoint);
@@ -385,7 +397,17 @@ impl Slot {
 /// A digest of what a task's state holds: operators, positions, transactions.
 pub(super) fn digest(state: &TaskState) -> u64 {
     let TaskState { operators, source, transactions, log, numbers, .. } = state;
+    if has_unions(state) {
+        // What a task is restored with is not what it has stored.
+        let mut state = state.clone();
+        state.operators.iter_mut().for_each(|operator| operator.lists.retain(is_own));
+        return digest(&state);
+    }
     KeyHash::of(&(operators, source, transactions, log, numbers)).get()
+}
+
+fn is_own(list: &StoredList) -> bool {
+    list.redistribution != Redistribution::Union
 }
 
 /// The time before a source that had nothing is asked again.

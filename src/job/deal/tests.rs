@@ -146,6 +146,24 @@ fn elements(dealt: &[Vec<StoredList>]) -> Vec<Vec<Vec<u8>>> {
 }
 
 #[test]
+fn rule_092_each_subtask_is_restored_with_all_elements_of_a_union_list() {
+    use Redistribution::{Split, Union};
+    let operator =
+        |split: u8, union: &[u8]| listing(&[("split", Split, &[split]), ("union", Union, union)]);
+    let job = job(1, Mechanism::Aligned);
+    let blank = stored(&job, Format::Binary).swap_remove(0);
+    let state = |operator: Option<OperatorState>| TaskState {
+        operators: operator.into_iter().collect(),
+        ..blank.clone()
+    };
+    let mut subtasks = [operator(1, &[7, 6]), None, operator(2, &[]), operator(3, &[8])].map(state);
+    assert!(has_unions(&subtasks[0]) && !has_unions(&subtasks[1]));
+    join_unions(&mut subtasks);
+    let joined = |split: u8| operator(split, &[7, 6, 8]);
+    assert_eq!(subtasks, [joined(1), None, joined(2), joined(3)].map(state));
+}
+
+#[test]
 fn rules_091_to_093_split_union_and_broadcast_lists_are_dealt_out_by_name() {
     use Redistribution::{Broadcast, Split, Union};
     let stored = [
@@ -154,11 +172,12 @@ fn rules_091_to_093_split_union_and_broadcast_lists_are_dealt_out_by_name() {
     ];
     let dealt = elements(&deal_lists("op", &stored, 2, true).unwrap());
     // In the order of names; a split list stays with its subtask if the parallelism does.
-    assert_eq!(dealt[0], [vec![9], vec![1, 2, 3], vec![7, 8]]);
-    assert_eq!(dealt[1], [vec![9], vec![4], vec![7, 8]], "rule 92: union always, 91: split not");
+    assert_eq!(dealt[0], [vec![9], vec![1, 2, 3], vec![7]]);
+    assert_eq!(dealt[1], [vec![9], vec![4], vec![8]]);
     let dealt = elements(&deal_lists("op", &stored, 3, true).unwrap());
-    assert_eq!(dealt[0], [vec![9], vec![1, 2], vec![7, 8]]);
-    assert_eq!(dealt[2], [vec![9], vec![4], vec![7, 8]]);
+    assert_eq!(dealt[0], [vec![9], vec![1, 2], vec![7]]);
+    assert_eq!(dealt[1], [vec![9], vec![3], vec![8]]);
+    assert_eq!(dealt[2], [vec![9], vec![4], vec![]]);
 
     let differing = [listing(&[("all", Broadcast, &[9])]), listing(&[("all", Broadcast, &[8])])];
     let error = deal_lists("op", &differing, 2, true).unwrap_err();
