@@ -75,7 +75,26 @@ impl Description {
 
     /// Whether the parallelism may change.
     fn is_dealt_out(&self) -> bool {
-        self.mode.mechanism.takes_checkpoints() && self.state.is_none() && !self.is_table_in_files()
+        self.binding().is_none()
+    }
+
+    /// Why the parallelism may not change, if so.
+    fn binding(&self) -> Option<String> {
+        let Mode { mechanism, .. } = self.mode;
+        match &self.state {
+            _ if !mechanism.takes_checkpoints() => Some(format!(
+                "under --mechanism {mechanism} each task goes on from what it has left itself"
+            )),
+            Some((home, _)) => Some(format!(
+                "what a task keeps under --state {home} can not be dealt out to others"
+            )),
+            None if self.is_table_in_files() => Some(
+                "each file of a table holds the keys of one task, so that some would be in two \
+                 files (a table of a database, --output sqlite:FILE, may go on at any parallelism)"
+                    .to_owned(),
+            ),
+            None => None,
+        }
     }
 
     /// The file of the store of keyed state, if that lives outside of the tasks.
@@ -114,7 +133,9 @@ impl Description {
         let mut pairs = before.texts().into_iter().zip(self.texts());
         let pair = pairs.find(|(before, now)| before != now);
         let (before, now) = pair.unwrap_or_else(|| ("other parameters".into(), "these".into()));
-        format!("{before}, not with {now}")
+        let reason = self.binding().filter(|_| before.starts_with("--parallelism"));
+        let reason = reason.map(|reason| format!(", and {reason}")).unwrap_or_default();
+        format!("{before}, not with {now}{reason}")
     }
 
     /// Every part as on a command line.
