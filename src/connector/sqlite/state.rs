@@ -136,6 +136,44 @@ impl SqliteStateStore {
         }
         database.execute("INSERT INTO state_run VALUES (?)", [run]).map(drop).map_err(failed)
     }
+
+    /// Checks that the database holds what a task had saved when it made the cut, and that all that
+    /// it holds is of one moment.
+    fn check(
+        &self,
+        database: &Connection,
+        task: i64,
+        known: &Known,
+        restored: Option<Cut>,
+    ) -> Result<(), StateStoreError> {
+        let failed = |error| refused(&self.database, error);
+        if checksum(database, task).map_err(failed)? != Some(known.checksum) {
+            return Err(self.lost(restored, "it is damaged, or lacks its -wal file"));
+        }
+        let Some(Cut { checkpoint, attempt }) = restored else { return Ok(()) };
+        if self.rolls_back && number(checkpoint.get()) < known.floor {
+            return Err(StateStoreError::Gone(format!(
+                "{}: it does not hold state as it was at {checkpoint} any more, only from chk-{} \
+                 on: resume from that or a later one",
+                self.database.display(),
+                known.floor
+            )));
+        }
+        let cut = database
+            .query_row(
+                "SELECT cut FROM state_tasks WHERE task = ? AND attempt = ?",
+                [task, number(attempt.get())],
+                |row| row.get(0),
+            )
+            .optional()
+            .map_err(failed)?;
+        match cut.is_some_and(|cut: i64| cut >= number(checkpoint.get())) {
+            true => Ok(()),
+            false => {
+                Err(self.lost(restored, "it is older than the checkpoint, or lacks its -wal file"))
+            }
+        }
+    }
 }
 
 impl StateStore for SqliteStateStore {
@@ -185,46 +223,6 @@ impl StateStore for SqliteStateStore {
     }
 }
 
-impl SqliteStateStore {
-    /// Checks that the database holds what a task had saved when it made the cut, and that all that
-    /// it holds is of one moment.
-    fn check(
-        &self,
-        database: &Connection,
-        task: i64,
-        known: &Known,
-        restored: Option<Cut>,
-    ) -> Result<(), StateStoreError> {
-        let failed = |error| refused(&self.database, error);
-        if checksum(database, task).map_err(failed)? != Some(known.checksum) {
-            return Err(self.lost(restored, "it is damaged, or lacks its -wal file"));
-        }
-        let Some(Cut { checkpoint, attempt }) = restored else { return Ok(()) };
-        if self.rolls_back && number(checkpoint.get()) < known.floor {
-            return Err(StateStoreError::Gone(format!(
-                "{}: it does not hold state as it was at {checkpoint} any more, only from chk-{} \
-                 on: resume from that or a later one",
-                self.database.display(),
-                known.floor
-            )));
-        }
-        let cut = database
-            .query_row(
-                "SELECT cut FROM state_tasks WHERE task = ? AND attempt = ?",
-                [task, number(attempt.get())],
-                |row| row.get(0),
-            )
-            .optional()
-            .map_err(failed)?;
-        match cut.is_some_and(|cut: i64| cut >= number(checkpoint.get())) {
-            true => Ok(()),
-            false => {
-                Err(self.lost(restored, "it is older than the checkpoint, or lacks its -wal file"))
-            }
-        }
-    }
-}
-
 /// What a database holds of a task.
 struct Known {
     /// The newest attempt that has opened it.
@@ -235,12 +233,13 @@ struct Known {
 
 impl Known {
     fn of(database: &Connection, task: i64) -> rusqlite::Result<Self> {
-        let known = database.query_row(
+        let mut query = database.prepare_cached(
             "SELECT attempt, floor, checksum FROM state_tasks WHERE task = ?
              ORDER BY attempt DESC LIMIT 1",
-            [task],
-            |row| Ok(Self { newest: row.get(0)?, floor: row.get(1)?, checksum: row.get(2)? }),
-        );
+        )?;
+        let known = query.query_row([task], |row| {
+            Ok(Self { newest: row.get(0)?, floor: row.get(1)?, checksum: row.get(2)? })
+        });
         Ok(known.optional()?.unwrap_or(Self { newest: -1, floor: -1, checksum: 0 }))
     }
 }
