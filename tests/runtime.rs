@@ -7,7 +7,7 @@ mod support;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use cofferdam::config::{JobConfig, RestartStrategy};
@@ -561,6 +561,59 @@ fn state_that_rolls_back_outside_is_right_over_runs_that_are_stopped() {
     assert_eq!(stopped.unwrap_err(), RunError::Stopped);
     run(&job, options()).unwrap();
     assert_eq!(count_words(&folder.path().join("out")), expected);
+}
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn a_store_of_state_that_is_older_than_the_checkpoint_ends_the_job_at_once() {
+    use cofferdam::connector::sqlite::SqliteStateStore;
+    let folder = tempfile::tempdir().unwrap();
+    write_text(folder.path(), 2_000);
+    let config = JobConfig { state: StateHome::External, ..often() };
+    let job = word_count(folder.path(), 2, config, || {});
+    let options = |name: &str| {
+        let store = SqliteStateStore::new(folder.path().join(name), false);
+        RunOptions { state_store: Some(Arc::new(store)), ..options(folder.path()) }
+    };
+    let stopped = run(&job, stop_after_checkpoints(options("state.db"), 1));
+    assert_eq!(stopped.unwrap_err(), RunError::Stopped);
+    fs::copy(folder.path().join("state.db"), folder.path().join("older.db")).unwrap();
+    let stopped = run(&job, stop_after_checkpoints(options("state.db"), 1));
+    assert_eq!(stopped.unwrap_err(), RunError::Stopped);
+    for (name, word) in [("none.db", "it is gone"), ("older.db", "older than the checkpoint")] {
+        let error = run(&job, options(name)).unwrap_err();
+        let is_said = |text: &str| text.contains(name) && text.contains(word);
+        assert!(matches!(&error, RunError::Restore(text) if is_said(text)), "{error}");
+    }
+    run(&job, options("state.db")).unwrap();
+}
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn a_store_of_state_that_another_process_keeps_locked_is_named_at_the_end() {
+    use cofferdam::connector::sqlite::SqliteStateStore;
+    use rusqlite::Connection;
+    let folder = tempfile::tempdir().unwrap();
+    write_text(folder.path(), 2_000);
+    let database = folder.path().join("state.db");
+    let (words, other) = (Arc::new(AtomicU64::new(0)), Arc::new(Mutex::new(None)));
+    let (file, locks) = (database.clone(), other.clone());
+    let trip = move || {
+        if words.fetch_add(1, Ordering::Relaxed) == 3_000 {
+            let connection = Connection::open(&file).unwrap();
+            connection.busy_timeout(Duration::from_secs(60)).unwrap();
+            connection.execute_batch("BEGIN IMMEDIATE").unwrap();
+            *locks.lock().unwrap() = Some(connection);
+        }
+    };
+    let config = JobConfig { state: StateHome::ExternalTransactional, ..often() };
+    let job = word_count(folder.path(), 2, config, trip);
+    let store = SqliteStateStore::new(database, true).with_patience(Duration::from_millis(200));
+    let options = RunOptions { state_store: Some(Arc::new(store)), ..options(folder.path()) };
+    let error = run(&job, options).unwrap_err();
+    let is_said = |text: &str| text.contains("state.db: another process has locked");
+    assert!(matches!(&error, RunError::Failed(text) if is_said(text)), "{error}");
+    assert!(other.lock().unwrap().is_some());
 }
 
 #[test]

@@ -23,7 +23,7 @@ use crate::runtime::store::CheckpointStore;
 use crate::runtime::throttle::Throttle;
 use crate::runtime::writer::{Asker, WriteOrder};
 use crate::state::snapshot::SourceState;
-use crate::state::store::StateStore;
+use crate::state::store::{Cut, StateStore};
 use crate::storage::{CheckpointMetadata, StoreRequest, StoreValue};
 use crate::time::Instant;
 
@@ -301,8 +301,9 @@ impl Conductor<'_> {
             },
         };
         self.count_read(&starts);
-        let restored = restore.map(|metadata| metadata.checkpoint);
-        let halts = restored.filter(|_| halts);
+        let halts = restore.map(|metadata| metadata.checkpoint).filter(|_| halts);
+        let restored = restore
+            .map(|&CheckpointMetadata { checkpoint, attempt, .. }| Cut { checkpoint, attempt });
         let state_at = self.state_store.as_deref().map(|store| (store, restored));
         let origin = Origin { store: self.store.as_ref(), checkpoint: restore, halts };
         deploy::load(self.job, attempt, starts, &origin, self.workers.len(), state_at)

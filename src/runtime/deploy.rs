@@ -17,7 +17,7 @@ use crate::runtime::store::{CheckpointStore, StoreError};
 use crate::runtime::writer;
 use crate::state::codec::{self, Kind};
 use crate::state::snapshot::{Extent, SourceState, TaskState};
-use crate::state::store::{OpenedState, StateSaver, StateStore};
+use crate::state::store::{Cut, OpenedState, StateSaver, StateStore};
 use crate::storage::{
     CheckpointMetadata, ProgressLog, StateHandle, StoreKey, StoreOutcome, StoreValue,
 };
@@ -240,8 +240,8 @@ pub(super) fn load(
     Ok(cargo)
 }
 
-/// The store of keyed state, and the checkpoint that the tasks are restored from.
-pub(super) type StateAt<'a> = (&'a dyn StateStore, Option<CheckpointId>);
+/// The store of keyed state, and the cut that the tasks are restored from.
+pub(super) type StateAt<'a> = (&'a dyn StateStore, Option<Cut>);
 
 /// Has a task take over what its store of keyed state holds.
 fn open_state((store, at): StateAt<'_>, task: &mut Task) -> Result<Box<dyn StateSaver>, TaskError> {

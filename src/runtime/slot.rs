@@ -22,7 +22,7 @@ use crate::runtime::throttle::{Allowed, Throttle};
 use crate::runtime::worker::Roster;
 use crate::runtime::writer::{self, Asker, WriteOrder};
 use crate::state::store::{SavedState, StateSaver};
-use crate::storage::{StoreReply, StoreRequest, StoreValue};
+use crate::storage::{StoreKey, StoreReply, StoreRequest, StoreValue};
 use crate::task::{Phase, Task};
 use crate::time::{self, ProcessingTime};
 
@@ -494,6 +494,12 @@ impl TaskDriver for Driver<'_, '_> {
     }
 
     fn store(&mut self, request: StoreRequest) {
+        if self.hands.failure.is_none()
+            && let StoreRequest::Put { key: StoreKey::State { checkpoint, .. }, .. } = &request
+            && let Some(saver) = &mut self.hands.saver
+        {
+            self.hands.failure = saver.note_cut(*checkpoint).err().map(TaskError::from);
+        }
         if self.hands.failure.is_some() {
             return;
         }

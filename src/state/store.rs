@@ -20,19 +20,28 @@ pub struct SavedState {
     pub operators: Vec<OperatorSnapshot>,
 }
 
+/// The cut that a task is restored from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// The checkpoint that it was made for.
+    pub checkpoint: CheckpointId,
+    /// The attempt that made it: numbers of checkpoints that did not complete are used again.
+    pub attempt: AttemptId,
+}
+
 /// A store of keyed state.
 pub trait StateStore: Send + Sync {
     /// Opens what belongs to a task, and fences its older attempts. A store that rolls back takes
     /// back all that follows `restored`, or everything if the task begins at the start.
     ///
     /// # Errors
-    /// If the store can not be reached, a newer attempt has opened it, or it has given up what it
-    /// held at `restored`.
+    /// If the store can not be reached, a newer attempt has opened it, it has given up what it
+    /// held at `restored`, or it does not know of that cut: then it lacks what was saved before.
     fn open(
         &self,
         task: TaskId,
         attempt: AttemptId,
-        restored: Option<CheckpointId>,
+        restored: Option<Cut>,
     ) -> Result<OpenedState, StateStoreError>;
 }
 
@@ -51,6 +60,14 @@ pub trait StateSaver: Send {
     /// # Errors
     /// If the store can not be reached, or a newer attempt has opened it.
     fn save(&mut self, state: &SavedState) -> Result<(), StateStoreError>;
+
+    /// Notes durably that the task has made its cut for `checkpoint`. Called before the task's part
+    /// of the checkpoint is stored, so that a store which lacks the note is older than the
+    /// checkpoint that is to rest on it.
+    ///
+    /// # Errors
+    /// As [`Self::save`].
+    fn note_cut(&mut self, checkpoint: CheckpointId) -> Result<(), StateStoreError>;
 }
 
 impl From<StateStoreError> for TaskError {

@@ -22,7 +22,7 @@ use crate::cli::mark::{History, Mark};
 use crate::cli::mode::Mode;
 use crate::cli::output::Console;
 use crate::cli::shown::{Completed, checkpoint_of, extents, first_row, refuse_rewind, rows};
-use crate::cli::state::refuse_old_state;
+use crate::cli::state::{check_store, refuse_lost_state, refuse_old_state};
 use crate::jobs::{BuiltinJob, Output, Parameters, SQLITE};
 
 /// What has to be the same for a run to go on from another's checkpoints.
@@ -75,7 +75,31 @@ impl Description {
 
     /// Whether the parallelism may change.
     fn is_dealt_out(&self) -> bool {
-        self.mode.mechanism.takes_checkpoints() && self.state.is_none() && !self.is_table_in_files()
+        self.binding().is_none()
+    }
+
+    /// Why the parallelism may not change, if so.
+    fn binding(&self) -> Option<String> {
+        let Mode { mechanism, .. } = self.mode;
+        match &self.state {
+            _ if !mechanism.takes_checkpoints() => Some(format!(
+                "under --mechanism {mechanism} each task goes on from what it has left itself"
+            )),
+            Some((home, _)) => Some(format!(
+                "what a task keeps under --state {home} can not be dealt out to others"
+            )),
+            None if self.is_table_in_files() => Some(
+                "each file of a table holds the keys of one task, so that some would be in two \
+                 files (a table of a database, --output sqlite:FILE, may go on at any parallelism)"
+                    .to_owned(),
+            ),
+            None => None,
+        }
+    }
+
+    /// The file of the store of keyed state, if that lives outside of the tasks.
+    fn store(&self) -> Option<&PathBuf> {
+        self.state.as_ref().map(|(_, file)| file)
     }
 
     /// Whether the output is a file for each subtask, which knows its own keys only.
@@ -109,7 +133,9 @@ impl Description {
         let mut pairs = before.texts().into_iter().zip(self.texts());
         let pair = pairs.find(|(before, now)| before != now);
         let (before, now) = pair.unwrap_or_else(|| ("other parameters".into(), "these".into()));
-        format!("{before}, not with {now}")
+        let reason = self.binding().filter(|_| before.starts_with("--parallelism"));
+        let reason = reason.map(|reason| format!(", and {reason}")).unwrap_or_default();
+        format!("{before}, not with {now}{reason}")
     }
 
     /// Every part as on a command line.
@@ -176,41 +202,47 @@ impl Folders<'_> {
         described: &Description,
         console: &Console,
     ) -> Result<Settled, Failure> {
-        let inputs = &described.input;
+        let (inputs, store) = (&described.input, described.store());
+        let mut history = History::begin();
         match (resume, read::<Left>(&self.checkpoints.join(NAME))?) {
             (Resume::Latest, Some(before)) if described.may_follow(&before.description) => {
                 let is_anew = runtime::begins_anew(job, self.store)?;
-                match is_anew {
-                    true => self.refuse_lost_start(described.mode, job)?,
-                    false => self.refuse_lost_progress(described.mode, &before)?,
+                if is_anew {
+                    self.refuse_lost_start(described.mode, job)?;
+                    check_store(store)?;
+                } else {
+                    self.refuse_lost_progress(described.mode, &before)?;
+                    refuse_lost_state(store)?;
                 }
-                let history =
-                    before.history.filter(|_| !is_anew || first_row(self.output).is_some());
-                if let Some(history) = history {
+                if (!is_anew || first_row(self.output).is_some())
+                    && let Some(history) = before.history
+                {
                     check_contents(&before.contents, inputs, console)?;
                     let history = history.again();
                     self.leave(described, before.contents, &history, self.newest()?)?;
                     return Ok(Settled { is_anew, history });
                 }
+                history = history.with_state_of(before.history.as_ref());
             }
             (Resume::Latest, before) if !self.store.list()?.is_empty() => {
                 return Err(self.foreign(described, before.as_ref()));
             }
             (Resume::Latest | Resume::Never, _) => {
                 refuse_old_output(self.output)?;
-                refuse_old_state(described.state.as_ref().map(|(_, file)| file))?;
+                refuse_old_state(store)?;
             }
             (Resume::From(path), _) => {
                 if let Some(before) = self.check_resumed(path, described)? {
                     check_contents(&before.contents, inputs, console)?;
-                    let contents = before.contents;
-                    let history = self.begin(described, contents, checkpoint_of(path))?;
+                    refuse_lost_state(store)?;
+                    history = history.with_state_of(before.history.as_ref());
+                    self.begin(described, before.contents, &history, checkpoint_of(path))?;
                     return Ok(Settled { is_anew: false, history });
                 }
             }
         }
         let contents = inputs.iter().map(|path| Fingerprint::of(path)).collect::<Result<_, _>>();
-        let history = self.begin(described, contents.map_err(Failure::input)?, None)?;
+        self.begin(described, contents.map_err(Failure::input)?, &history, None)?;
         Ok(Settled { is_anew: !matches!(resume, Resume::From(_)), history })
     }
 
@@ -373,12 +405,11 @@ impl Folders<'_> {
         &self,
         described: &Description,
         contents: Vec<Fingerprint>,
+        history: &History,
         checkpoint: Option<CheckpointId>,
-    ) -> Result<History, Failure> {
+    ) -> Result<(), Failure> {
         Completed::forget(self.checkpoints)?;
-        let history = History::begin();
-        self.leave(described, contents, &history, checkpoint)?;
-        Ok(history)
+        self.leave(described, contents, history, checkpoint)
     }
 
     /// The checkpoints come first: those of a history that was started once more than the output

@@ -20,6 +20,10 @@ pub(crate) struct History {
     pub(crate) run: String,
     /// How often it was started.
     pub(crate) start: u64,
+    /// The run that has begun its store of state, if that lives outside: another one if it goes on
+    /// from a checkpoint of that.
+    #[serde(default)]
+    pub(crate) state: String,
 }
 
 /// How far the output may have come.
@@ -40,7 +44,14 @@ impl History {
     /// A new one.
     pub(crate) fn begin() -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { run: format!("{:x}-{:x}", now.as_nanos(), process::id()), start: 1 }
+        let run = format!("{:x}-{:x}", now.as_nanos(), process::id());
+        Self { state: run.clone(), run, start: 1 }
+    }
+
+    /// Over the store of state of an earlier one.
+    pub(crate) fn with_state_of(self, before: Option<&Self>) -> Self {
+        let state = before.map_or(self.state, |before| before.state.clone());
+        Self { state, ..self }
     }
 
     /// The same one, started again.

@@ -178,7 +178,7 @@ pub(crate) fn run(args: &RunArgs, console: &Console) -> Result<Exit, Failure> {
     let options = RunOptions {
         workers: args.workers.unwrap_or(RunOptions::default().workers),
         store: start.store.clone(),
-        state_store: args.engine.state.open(&args.output),
+        state_store: args.engine.state.open(&args.output, &start.history.state),
         resume: args.resume.clone(),
         records_per_second: args.rate,
         observer: observer(console, progress.clone(), leaves),

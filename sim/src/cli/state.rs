@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use clap::Args;
 #[cfg(feature = "sqlite")]
-use cofferdam::connector::sqlite::SqliteStateStore;
+use cofferdam::connector::sqlite::{self, SqliteStateStore};
 use cofferdam::guarantee::StateHome;
 use cofferdam::state::store::StateStore;
 
@@ -54,17 +54,17 @@ impl StateArgs {
         self.home.is_external().then(file).map(|file| path::absolute(&file).unwrap_or(file))
     }
 
-    /// That store.
+    /// That store, which the run of this name has begun or begins.
     #[cfg(feature = "sqlite")]
-    pub(crate) fn open(&self, output: &Output) -> Option<Arc<dyn StateStore>> {
+    pub(crate) fn open(&self, output: &Output, run: &str) -> Option<Arc<dyn StateStore>> {
         let rolls_back = self.home == StateHome::ExternalTransactional;
-        let store = |file| Arc::new(SqliteStateStore::new(file, rolls_back)) as Arc<dyn StateStore>;
-        self.file(output).map(store)
+        let store = SqliteStateStore::new(self.file(output)?, rolls_back);
+        Some(Arc::new(store.of_run(run.to_owned())))
     }
 
     /// No store is built in.
     #[cfg(not(feature = "sqlite"))]
-    pub(crate) fn open(&self, _output: &Output) -> Option<Arc<dyn StateStore>> {
+    pub(crate) fn open(&self, _output: &Output, _run: &str) -> Option<Arc<dyn StateStore>> {
         None
     }
 
@@ -76,6 +76,20 @@ impl StateArgs {
     }
 }
 
+/// Checks that the store of a run that goes on from a checkpoint is there: whether it is the one
+/// that the checkpoint rests on is found when it is opened.
+pub(crate) fn refuse_lost_state(file: Option<&PathBuf>) -> Result<(), Failure> {
+    match file.filter(|file| !file.exists()) {
+        Some(file) => Err(Failure::input(format!(
+            "--state-store {SQLITE}{}: it is gone, but the checkpoints rest on the state \
+             as it was in the store: put it back as it was, its -wal file too, or begin anew with \
+             another one and other folders for --output and --checkpoints",
+            file.display()
+        ))),
+        None => check_store(file),
+    }
+}
+
 /// A run from the start would go on with the state that an earlier one has left.
 pub(crate) fn refuse_old_state(file: Option<&PathBuf>) -> Result<(), Failure> {
     match file.filter(|file| is_used(file)) {
@@ -84,8 +98,23 @@ pub(crate) fn refuse_old_state(file: Option<&PathBuf>) -> Result<(), Failure> {
              start of the input: remove it or name another file",
             file.display()
         ))),
-        None => Ok(()),
+        None => check_store(file),
     }
+}
+
+/// Checks that the store can be written; it is made if it is not there.
+pub(crate) fn check_store(file: Option<&PathBuf>) -> Result<(), Failure> {
+    file.map_or(Ok(()), |file| check(file))
+}
+
+#[cfg(feature = "sqlite")]
+fn check(file: &Path) -> Result<(), Failure> {
+    sqlite::check(file).map_err(|error| Failure::input(format!("--state-store {SQLITE}{error}")))
+}
+
+#[cfg(not(feature = "sqlite"))]
+fn check(_file: &Path) -> Result<(), Failure> {
+    Ok(())
 }
 
 #[cfg(feature = "sqlite")]

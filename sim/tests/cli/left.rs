@@ -5,54 +5,17 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 
 use crate::support::{
-    Folder, cofferdam, lines_below, named, often, progress, start_slowly, start_slowly_until,
-    wait_until, with, words,
+    Folder, cofferdam, complete, copy_folder, kill_at, lines_below, named, often, progress,
+    start_slowly, start_slowly_until, text, wait_until, with, words,
 };
 
 const LINES: usize = 300;
-
-/// The complete checkpoints, the newest last.
-fn complete(checkpoints: &Path) -> Vec<PathBuf> {
-    let number = |path: &PathBuf| {
-        let name = path.file_name().unwrap().to_str().unwrap();
-        name.strip_prefix("chk-").unwrap().parse::<u64>().unwrap()
-    };
-    let mut complete = match checkpoints.is_dir() {
-        true => named(checkpoints, "chk-"),
-        false => Vec::new(),
-    };
-    complete.retain(|path| path.join("metadata").is_file());
-    complete.sort_by_key(number);
-    complete
-}
-
-/// Starts the run, kills it when it has `wanted`, and waits for its end.
-fn kill_at(run: &[&str], wanted: impl Fn() -> bool) {
-    let mut child = start_slowly_until(run, wanted);
-    child.kill().unwrap();
-    assert_eq!(child.wait().unwrap().code(), None, "it had not come to its end");
-}
-
-fn copy_folder(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap().map(|entry| entry.unwrap()) {
-        let to = to.join(entry.file_name());
-        match entry.path() {
-            path if path.is_dir() => copy_folder(&path, &to),
-            path => drop(fs::copy(path, to).unwrap()),
-        }
-    }
-}
 
 /// The newest checkpoint by what a run has left in its output.
 fn noted(output: &str) -> String {
     let mark = fs::read(Path::new(output).join(".output.json")).unwrap();
     let mark: serde_json::Value = serde_json::from_slice(&mark).unwrap();
     format!("chk-{}", mark["checkpoint"])
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
 }
 
 #[test]

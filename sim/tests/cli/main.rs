@@ -11,6 +11,8 @@ mod replay;
 mod retention;
 mod run;
 mod savepoint;
+#[cfg(feature = "sqlite")]
+mod store;
 mod suite;
 mod support;
 mod terminal;

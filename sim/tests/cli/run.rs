@@ -208,6 +208,27 @@ fn checkpoints_of_another_run_are_refused() {
 }
 
 #[test]
+fn another_parallelism_is_refused_with_the_reason() {
+    let folder = Folder::new("parallelism");
+    let input = folder.file("in.txt", words(20));
+    for (mode, words) in [
+        (["--sink", "idempotent"], ["in two files", "sqlite:FILE"]),
+        (["--mechanism", "transactional"], ["--mechanism transactional", "each task"]),
+        (["--guarantee", "at-most-once"], ["--mechanism none", "each task"]),
+        #[cfg(feature = "sqlite")]
+        (["--state", "external"], ["--state external", "can not be dealt out"]),
+    ] {
+        let output = folder.path(mode[1]);
+        let run = with(&["run", "wordcount", "--input", &input, "--output", &output], &mode);
+        cofferdam(&run).exits(0);
+        let before = lines_below(&output);
+        let other = with(&run, &["--parallelism", "3"]);
+        cofferdam(&other).refuses(&with(&words, &["--parallelism 2", "not with --parallelism 3"]));
+        assert_eq!(lines_below(&output), before);
+    }
+}
+
+#[test]
 fn a_run_whose_checkpoints_are_gone_does_not_begin_anew_over_its_output() {
     let folder = Folder::new("gone");
     let input = folder.file("in.txt", words(20));

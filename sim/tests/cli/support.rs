@@ -166,3 +166,40 @@ pub(crate) fn named(folder: impl AsRef<Path>, start: &str) -> Vec<PathBuf> {
     let named = entries.filter(|entry| entry.file_name().to_str().unwrap().starts_with(start));
     named.map(|entry| entry.path()).collect()
 }
+
+/// The complete checkpoints, the newest last.
+pub(crate) fn complete(checkpoints: &Path) -> Vec<PathBuf> {
+    let number = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        name.strip_prefix("chk-").unwrap().parse::<u64>().unwrap()
+    };
+    let mut complete = match checkpoints.is_dir() {
+        true => named(checkpoints, "chk-"),
+        false => Vec::new(),
+    };
+    complete.retain(|path| path.join("metadata").is_file());
+    complete.sort_by_key(number);
+    complete
+}
+
+/// Starts the run, kills it when it has `wanted`, and waits for its end.
+pub(crate) fn kill_at(run: &[&str], wanted: impl Fn() -> bool) {
+    let mut child = start_slowly_until(run, wanted);
+    child.kill().unwrap();
+    assert_eq!(child.wait().unwrap().code(), None, "it had not come to its end");
+}
+
+pub(crate) fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(|entry| entry.unwrap()) {
+        let to = to.join(entry.file_name());
+        match entry.path() {
+            path if path.is_dir() => copy_folder(&path, &to),
+            path => drop(fs::copy(path, to).unwrap()),
+        }
+    }
+}
+
+pub(crate) fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}

@@ -249,12 +249,16 @@ impl<T> Writer<'_, T> {
     }
 }
 
-/// Checks that sinks can write into the database, which is made if it is not there.
+/// Checks that the database can be written, which is made if it is not there.
 ///
 /// # Errors
-/// If they can not: it is no database, another process has locked it, it may not be written.
+/// If it can not: it is no database, another process has locked it, it may not be written.
 pub fn check(database: &Path) -> Result<(), SinkError> {
-    let mut connection = connect(database)?;
+    check_within(database, PATIENCE)
+}
+
+fn check_within(database: &Path, patience: Duration) -> Result<(), SinkError> {
+    let mut connection = connect_within(database, patience)?;
     let begun = connection.transaction_with_behavior(TransactionBehavior::Immediate);
     let writes = begun.and_then(|transaction| {
         transaction.execute_batch("PRAGMA user_version = 0")?;
@@ -264,12 +268,16 @@ pub fn check(database: &Path) -> Result<(), SinkError> {
 }
 
 fn connect(database: &Path) -> Result<Connection, SinkError> {
+    connect_within(database, PATIENCE)
+}
+
+fn connect_within(database: &Path, patience: Duration) -> Result<Connection, SinkError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(database, flags);
     let connection = connection.map_err(|error| failed(database, error))?;
-    connection.busy_timeout(PATIENCE).map_err(|error| failed(database, error))?;
+    connection.busy_timeout(patience).map_err(|error| failed(database, error))?;
     Ok(connection)
 }
 
@@ -302,17 +310,20 @@ fn fenced() -> SinkError {
 fn failed(database: &Path, error: rusqlite::Error) -> SinkError {
     let at = database.display();
     match error.sqlite_error_code() {
-        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
-            SinkError::Damaged(format!("{at}: it is not a SQLite database, or it is damaged"))
-        }
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-            SinkError::Refused(format!("{at}: another process has locked the database"))
-        }
-        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
-            SinkError::Refused(format!("{at}: the database may not be written"))
-        }
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => SinkError::Damaged(format!(
+            "{at}: it is not a SQLite database, or it is damaged: put it back as it was, or name \
+             another file"
+        )),
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => SinkError::Refused(format!(
+            "{at}: another process has locked the database and holds it: end its transaction, or \
+             the process, and try again"
+        )),
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => SinkError::Refused(format!(
+            "{at}: the database may not be written: allow it, or name another file"
+        )),
         Some(ErrorCode::CannotOpen) => SinkError::Refused(format!(
-            "{at}: it can not be opened: its folder has to be there, and both have to be writable"
+            "{at}: it can not be opened: its folder has to be there, and both have to be \
+             writable: make it so, or name another file"
         )),
         _ => SinkError::Refused(format!("{at}: {error}")),
     }

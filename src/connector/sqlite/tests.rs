@@ -129,6 +129,18 @@ fn what_is_no_database_is_refused_in_one_sentence() {
 }
 
 #[test]
+fn a_database_that_another_process_keeps_locked_is_refused_in_one_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("out.db");
+    let other = Connection::open(&file).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let text = check_within(&file, Duration::from_millis(20)).unwrap_err().to_string();
+    assert!(text.contains("out.db: another process has locked the database"), "{text}");
+    other.execute_batch("ROLLBACK").unwrap();
+    check_within(&file, Duration::from_millis(20)).unwrap();
+}
+
+#[test]
 fn subtasks_that_open_a_new_database_at_once_wait_for_each_other() {
     for _ in 0..40 {
         let folder = tempfile::tempdir().unwrap();
