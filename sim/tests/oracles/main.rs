@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test says by its name what failed")]
 
 mod case;
+mod ends;
 mod event_time;
 mod jobs;
 mod layouts;
