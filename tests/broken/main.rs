@@ -1,5 +1,5 @@
 //! Stores, sources, operators and orders that are broken on purpose, each in a way in which stream
-//! engines have been: what a whole run leaves is looked at by three judges, and the one that is
+//! engines have been: what a whole run leaves is looked at by several judges, and the one that is
 //! named has to speak. docs/MUTANTS.md lists them.
 #![expect(clippy::wildcard_enum_match_arm, reason = "a fault changes one thing and no other")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
