@@ -144,6 +144,7 @@ pub fn whole_millis(duration: Duration) -> i64 {
 pub enum Progress {
     /// To here; [`EventTime::MAX`] if all have ended.
     Watermark(EventTime),
-    /// All that have not ended are idle.
-    Idle,
+    /// All that have not ended are idle: none is waited for, so event time has come to where the
+    /// farthest of them is, if that is new.
+    Idle(Option<EventTime>),
 }

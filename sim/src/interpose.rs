@@ -1,7 +1,9 @@
 //! Broken variants of the protocol: each changes what passes a machine's boundary, and the machines
 //! themselves stay as they are. A judge that does not notice one of them is blind.
 
+mod event_time;
 mod layouts;
+mod restores;
 mod several;
 mod splits;
 mod state;
@@ -68,6 +70,10 @@ pub struct Interposer {
     splits: splits::Splits,
     /// What has become of checkpoints.
     several: several::Several,
+    /// What was stored.
+    restores: restores::Restores,
+    /// What channels have brought of event time.
+    times: event_time::Times,
 }
 
 /// The barriers that a task's channels have brought, for the variant that holds the first one back.
@@ -187,6 +193,7 @@ impl Interposer {
                 smallvec![put(value), Passed::Stored(reply)]
             }
             StoreValue::State(mut snapshot) => {
+                self.remember_part(&snapshot);
                 variant.change(&mut snapshot);
                 self.spoil_state(task, &mut snapshot);
                 self.displace(variant, task, &mut snapshot);
@@ -196,6 +203,7 @@ impl Interposer {
                 self.put(variant, task, key, snapshot).into_iter().collect()
             }
             StoreValue::Progress(mut snapshot, extent) => {
+                self.remember_write(task.id(), snapshot.checkpoint);
                 variant.change(&mut snapshot);
                 self.displace(variant, task, &mut snapshot);
                 self.renumber(variant, &mut snapshot);
@@ -302,6 +310,7 @@ impl Interposer {
             state.operators.clear();
         }
         self.spoil_restored(state);
+        self.restore_other(task, state);
         let Some(source) = &mut state.source else { return };
         if self.is(Variant::IdsResetAtOpen) {
             source.emitted.clear();
@@ -474,10 +483,13 @@ impl Interposer {
         ToPeer::Acknowledged { root, edges: std::mem::take(&mut tree.edges) }
     }
 
-    /// What a sink hears that has asked for something.
-    pub fn replied(&self, reply: SinkReply) -> SinkReply {
+    /// What a sink of an attempt hears that has asked for something.
+    pub fn replied(&self, attempt: AttemptId, reply: SinkReply) -> SinkReply {
         let SinkReply::Commit { transaction, outcome } = reply else { return reply };
         let outcome = match (self.variant, outcome) {
+            (Some(Variant::RestoredCommitFails), _) if transaction.attempt < attempt => {
+                Err(CommitError::Unknown("the log says that it was committed".to_owned()))
+            }
             (Some(Variant::UnknownTakenForDone), Err(CommitError::Unknown(_)))
             | (Some(Variant::RefusedTakenForDone), Err(CommitError::Retry(_))) => {
                 Ok(Committed::Now)
@@ -502,7 +514,7 @@ impl Interposer {
     ) -> SmallVec<[(ChannelIndex, Element); 1]> {
         let first = ChannelIndex::new(0);
         let Element::Barrier(barrier) = element else {
-            return self.beside_barriers(task, attempt, channel, element);
+            return self.beside_barriers(task, attempt, channels, channel, element);
         };
         if self.ended.contains(&(task, attempt, channel)) {
             return SmallVec::new();
@@ -558,21 +570,17 @@ impl Interposer {
         &mut self,
         task: TaskId,
         attempt: AttemptId,
+        channels: usize,
         channel: ChannelIndex,
         element: Element,
     ) -> SmallVec<[(ChannelIndex, Element); 1]> {
-        if let Element::Watermark(watermark) = element
-            && self.is(Variant::WatermarkTooHigh)
-        {
-            return smallvec![(channel, Element::Watermark(watermark.saturating_add(1)))];
-        }
         if let Element::Cancel(_) = element {
             self.counted.remove(&(task, attempt));
         }
         if matches!(element, Element::EndOfData) && self.is(Variant::EndedInputsUnheard) {
             self.ended.insert((task, attempt, channel));
         }
-        smallvec![(channel, element)]
+        self.event_time(task, attempt, channels, channel, element)
     }
 }
 

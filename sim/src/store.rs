@@ -10,17 +10,34 @@ use cofferdam::state::codec::{self, Kind};
 use cofferdam::state::snapshot::{SourceState, TaskState};
 use cofferdam::storage::{CheckpointMetadata, ProgressLog, StateHandle, StoreKey};
 
+use crate::interpose::Variant;
+
 /// The bytes that are durable.
 #[derive(Clone, Debug, Default)]
 pub struct Store {
     values: BTreeMap<StoreKey, Arc<[u8]>>,
     owners: BTreeMap<StoreKey, AttemptId>,
+    /// A variant that may mix up the parts of several attempts.
+    variant: Option<Variant>,
 }
 
 impl Store {
+    /// An empty store.
+    pub fn new(variant: Option<Variant>) -> Self {
+        Self { variant, ..Self::default() }
+    }
+
     /// Writes all of `bytes`, behind what is there or in place of it.
     pub fn put(&mut self, key: StoreKey, bytes: Arc<[u8]>, is_appended: bool) -> StateHandle {
         let handle = StateHandle::of(key, &bytes);
+        self.clean_up(key);
+        let key = self.name_of(key);
+        if self.variant == Some(Variant::FirstPartStays)
+            && matches!(key, StoreKey::State { .. })
+            && self.values.contains_key(&key)
+        {
+            return handle;
+        }
         match is_appended {
             true => self.append(key, &bytes),
             false => drop(self.values.insert(key, bytes)),
@@ -69,7 +86,10 @@ impl Store {
     /// # Errors
     /// If it is not there or not whole; the text says which.
     pub fn state(&self, handle: &StateHandle) -> Result<TaskState, String> {
-        let bytes = self.values.get(&handle.key).ok_or(format!("{} is missing", handle.key))?;
+        let bytes = self
+            .values
+            .get(&self.name_of(handle.key))
+            .ok_or(format!("{} is missing", handle.key))?;
         if !handle.matches(bytes) {
             return Err(format!("{} is corrupt", handle.key));
         }
@@ -93,6 +113,41 @@ impl Store {
     /// The writes of a task's progress.
     pub fn progress(&self, key: StoreKey) -> Option<ProgressLog> {
         ProgressLog::read(self.values.get(&key)?).ok()
+    }
+
+    /// Something of an attempt is put: removes what an older one has left, if a variant does.
+    fn clean_up(&mut self, put: StoreKey) {
+        if self.variant != Some(Variant::PartOfOlderAttempt) {
+            return;
+        }
+        match put {
+            StoreKey::State { attempt, .. } => {
+                self.owners.entry(self.name_of(put)).or_insert(attempt);
+            }
+            StoreKey::Metadata(complete) => {
+                let newest = self.owners.values().copied().max();
+                let owners = &self.owners;
+                let is_older = |key: &StoreKey| {
+                    matches!(key, StoreKey::State { checkpoint, .. } if *checkpoint == complete)
+                        && owners.get(key).copied() < newest
+                };
+                self.values.retain(|key, _| !is_older(key));
+            }
+            StoreKey::Reservation { .. } | StoreKey::Progress { .. } | StoreKey::Attempt => {}
+        }
+    }
+
+    /// The name that something is stored under.
+    fn name_of(&self, key: StoreKey) -> StoreKey {
+        let mixes = [Variant::FirstPartStays, Variant::PartOfOlderAttempt];
+        match (key, self.variant) {
+            (StoreKey::State { checkpoint, task, .. }, Some(variant))
+                if mixes.contains(&variant) =>
+            {
+                StoreKey::State { checkpoint, attempt: AttemptId::default(), task }
+            }
+            (key, _) => key,
+        }
     }
 
     fn take_over(&mut self, key: StoreKey, attempt: AttemptId) -> Option<&Arc<[u8]>> {

@@ -105,6 +105,17 @@ pub enum DealError {
         /// The receiver.
         to: String,
     },
+    /// An operator that had ended, behind one that has not (rule 101).
+    #[error(
+        "'{uid}' has seen the end of its data, and '{before}' has not and would send it more: give \
+         '{uid}' another uid, so that it begins anew"
+    )]
+    Ended {
+        /// The operator that had ended.
+        uid: String,
+        /// The one before it.
+        before: String,
+    },
     /// What is said of its shape can not be.
     #[error("it does not fit together: {0}")]
     Shape(String),
@@ -166,8 +177,13 @@ impl Job {
         let mut finished: Vec<bool> = Vec::new();
         for vertex in self.graph.vertex_ids() {
             let (hands, finished_before) = pool.deal(self, vertex)?;
-            let of = self.graph.edges().iter().filter(|edge| edge.to == vertex);
-            let follows = of.map(|edge| finished[edge.from.index()]).reduce(|a, b| a && b);
+            let edges = self.graph.edges().iter().filter(|edge| edge.to == vertex);
+            let mut before = edges.map(|edge| edge.from);
+            let open = before.clone().find(|from| !finished[from.index()]);
+            if let (Some(true), Some(open)) = (finished_before, open) {
+                return Err(self.ended_behind(vertex, open, &finished));
+            }
+            let follows = before.next().map(|_| open.is_none());
             let is_finished = finished_before.or(follows).unwrap_or(false);
             finished.push(is_finished);
             dealt.extend(self.graph.tasks_of(vertex).zip(hands).map(|(task, hand)| TaskState {
@@ -189,6 +205,20 @@ impl Job {
             dealt[to.index()].in_flight.inputs.insert(index, encoded.collect());
         }
         Ok(Dealt { states: dealt, pools, moved })
+    }
+
+    fn ended_behind(&self, vertex: VertexId, open: VertexId, finished: &[bool]) -> DealError {
+        let uids = |vertex: VertexId| &self.graph.vertices()[vertex.index()].uids;
+        // What only brings streams together has no name.
+        let mut before = Some(open);
+        while let Some(unnamed) = before.filter(|before| uids(*before).is_empty()) {
+            let mut edges = self.graph.edges().iter();
+            let from = edges.find(|edge| edge.to == unnamed && !finished[edge.from.index()]);
+            before = from.map(|edge| edge.from);
+        }
+        let [uid, before] = [uids(vertex).first(), before.and_then(|before| uids(before).last())]
+            .map(|uid| uid.map_or_else(String::new, |uid| uid.to_string()));
+        DealError::Ended { uid, before }
     }
 
     /// The channels' records in flight, by channel of this job.

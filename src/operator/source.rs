@@ -691,17 +691,18 @@ impl SourceMachine {
     /// or that the source is idle, if that is new.
     pub(crate) fn advance_watermark(&mut self) -> Option<Progress> {
         let idle_after = self.watermarks.as_ref()?.idle_after.unwrap_or(u32::MAX);
-        let mut open = self.splits.iter().filter(|split| !split.ended).peekable();
-        open.peek()?;
-        let active = open.filter(|split| split.empty_reads < idle_after);
-        let Some(lowest) = active.map(|split| split.watermark).min() else {
+        let open = || self.splits.iter().filter(|split| !split.ended);
+        let farthest = open().map(|split| split.watermark).max()?;
+        let active = open().filter(|split| split.empty_reads < idle_after);
+        let lowest = active.map(|split| split.watermark).min();
+        let reached = lowest.unwrap_or(farthest);
+        let risen = (reached > self.watermark).then_some(reached);
+        self.watermark = self.watermark.max(reached);
+        if lowest.is_none() {
             let was_idle = std::mem::replace(&mut self.is_idle, true);
-            return (!was_idle).then_some(Progress::Idle);
-        };
-        (lowest > self.watermark).then(|| {
-            self.watermark = lowest;
-            Progress::Watermark(lowest)
-        })
+            return (!was_idle).then_some(Progress::Idle(risen));
+        }
+        risen.map(Progress::Watermark)
     }
 
     /// What is to be read again goes first.
@@ -801,10 +802,19 @@ mod tests {
         read(&mut source, FIRST, record(8));
         read(&mut source, SECOND, record(8));
         assert_eq!(read(&mut source, FIRST, ReadOutcome::End), (false, None));
-        let idle = Some(Progress::Idle);
+        let idle = Some(Progress::Idle(None));
         assert_eq!(read(&mut source, SECOND, ReadOutcome::Nothing), (false, idle));
         assert_eq!(read(&mut source, SECOND, ReadOutcome::Nothing), (false, None));
         assert_eq!(read(&mut source, SECOND, record(9)), (true, reached(8)));
+    }
+
+    #[test]
+    fn where_all_splits_are_idle_event_time_comes_to_where_the_farthest_is() {
+        let mut source = machine(Some(1));
+        read(&mut source, FIRST, record(8));
+        read(&mut source, FIRST, ReadOutcome::Nothing);
+        let idle = Some(Progress::Idle(Some(EventTime::from_millis(7))));
+        assert_eq!(read(&mut source, SECOND, ReadOutcome::Nothing), (false, idle));
     }
 
     #[test]

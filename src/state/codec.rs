@@ -58,6 +58,33 @@ impl Format {
             }
         }
     }
+
+    /// Of the first of these entries that is no `E`: the field of its last part for which it is
+    /// none. The binary format does not say what is what.
+    pub(crate) fn field_at_fault<E: DeserializeOwned>(self, entries: &[u8]) -> Option<String> {
+        if self == Self::Binary {
+            return None;
+        }
+        let entries: Vec<ciborium::Value> = ciborium::from_reader(entries).ok()?;
+        let error_of = |entry: &ciborium::Value| {
+            entry.deserialized::<E>().err().map(|error| error.to_string())
+        };
+        let (entry, error) =
+            entries.iter().find_map(|entry| error_of(entry).map(|error| (entry, error)))?;
+        let fields = entry.as_array()?.last()?.as_map()?;
+        if error.contains("missing field") {
+            return error.split('`').nth(1).map(str::to_owned);
+        }
+        // Fields are read in order: without any other one the error is the same.
+        let is_at_fault = |place: usize| {
+            let mut without = entry.clone();
+            let fields = without.as_array_mut().and_then(|parts| parts.last_mut()?.as_map_mut());
+            fields.into_iter().for_each(|fields| drop(fields.remove(place)));
+            error_of(&without).as_ref() != Some(&error)
+        };
+        let place = (0..fields.len()).find(|place| is_at_fault(*place))?;
+        fields[place].0.as_text().map(str::to_owned)
+    }
 }
 
 /// What an envelope holds.

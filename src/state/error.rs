@@ -15,10 +15,13 @@ pub enum RestoreError {
         error: Box<RestoreError>,
     },
     /// The bytes of a group are not entries of the types that the job declares.
-    #[error("{group}: {error}")]
+    #[error("{group}: {}{error}", of_field(.field))]
     Decode {
         /// The group.
         group: KeyGroup,
+        /// The field of the state that is not what the job declares, if it is known: what a
+        /// descriptor finds, if the state has any.
+        field: Option<String>,
         /// What is wrong with its bytes.
         error: DecodeError,
     },
@@ -59,4 +62,8 @@ pub enum RestoreError {
         /// The group.
         group: KeyGroup,
     },
+}
+
+fn of_field(field: &Option<String>) -> String {
+    field.as_ref().map_or_else(String::new, |field| format!("'{field}' of a key's state: "))
 }

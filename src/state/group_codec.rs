@@ -63,7 +63,10 @@ impl<'a, E: DeserializeOwned> GroupEntries<'a, E> {
         if !range.contains(group) {
             return Err(RestoreError::ForeignGroup { group, range });
         }
-        let wrong = |error| RestoreError::Decode { group, error };
+        let wrong = |error| {
+            let field = format.field_at_fault::<E>(bytes);
+            RestoreError::Decode { group, field, error }
+        };
         let entries = match format {
             Format::Binary => {
                 let (left, bytes) = codec::decode_prefix(bytes).map_err(wrong)?;
@@ -113,9 +116,9 @@ impl<E: DeserializeOwned> Iterator for GroupEntries<'_, E> {
     type Item = Result<E, RestoreError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let entry =
-            self.next_entry().map_err(|error| RestoreError::Decode { group: self.group, error });
-        entry.transpose()
+        let group = self.group;
+        let wrong = |error| RestoreError::Decode { group, field: None, error };
+        self.next_entry().map_err(wrong).transpose()
     }
 }
 

@@ -68,20 +68,26 @@ impl Gate {
         self.advance()
     }
 
-    /// What is new, if anything is: idle channels are not waited for as long as others are active.
+    /// What is new, if anything is: idle channels are not waited for, and where all are idle the
+    /// farthest of them waits for no other one.
     fn advance(&mut self) -> Option<Progress> {
         let active = self.channels.iter().filter_map(|input| match input {
             Input::Active(watermark) => Some(*watermark),
             Input::Idle(_) | Input::Ended => None,
         });
-        let has_idle = self.channels.iter().any(|input| matches!(input, Input::Idle(_)));
-        let lowest = match active.min() {
-            Some(lowest) => lowest,
-            None if has_idle => {
+        let idle = self.channels.iter().filter_map(|input| match input {
+            Input::Idle(watermark) => Some(*watermark),
+            Input::Active(_) | Input::Ended => None,
+        });
+        let lowest = match (active.min(), idle.max()) {
+            (Some(lowest), _) => lowest,
+            (None, Some(farthest)) => {
                 let was_idle = std::mem::replace(&mut self.is_idle, true);
-                return (!was_idle).then_some(Progress::Idle);
+                let reached = (farthest > self.lowest).then_some(farthest);
+                self.lowest = self.lowest.max(farthest);
+                return (!was_idle || reached.is_some()).then_some(Progress::Idle(reached));
             }
-            None => EventTime::MAX,
+            (None, None) => EventTime::MAX,
         };
         let was_idle = std::mem::take(&mut self.is_idle);
         let has_risen = lowest > self.lowest;
@@ -129,14 +135,25 @@ mod tests {
     }
 
     #[test]
+    fn where_all_channels_are_idle_event_time_comes_to_where_the_farthest_is() {
+        let mut gate = Gate::new(2, false);
+        assert_eq!(gate.handle_watermark(LEFT, at(9)), None);
+        assert_eq!(gate.handle_idle(LEFT), None);
+        assert_eq!(gate.handle_idle(RIGHT), Some(Progress::Idle(Some(at(9)))));
+        // It never falls behind that again.
+        assert_eq!(gate.handle_watermark(RIGHT, at(4)), reached(at(9)));
+        assert_eq!(gate.handle_idle(RIGHT), Some(Progress::Idle(None)));
+    }
+
+    #[test]
     fn a_task_is_idle_when_all_its_open_channels_are_and_says_when_it_is_not_any_more() {
         let mut gate = Gate::new(2, false);
         assert_eq!(gate.handle_watermark(LEFT, at(5)), None);
         assert_eq!(gate.handle_end_of_data(RIGHT), reached(at(5)));
-        assert_eq!(gate.handle_idle(LEFT), Some(Progress::Idle));
+        assert_eq!(gate.handle_idle(LEFT), Some(Progress::Idle(None)));
         assert_eq!(gate.handle_idle(LEFT), None);
         assert_eq!(gate.handle_watermark(LEFT, at(5)), reached(at(5)));
-        assert_eq!(gate.handle_idle(LEFT), Some(Progress::Idle));
+        assert_eq!(gate.handle_idle(LEFT), Some(Progress::Idle(None)));
         assert_eq!(gate.handle_end_of_data(LEFT), reached(EventTime::MAX));
         assert!(gate.is_finished());
     }

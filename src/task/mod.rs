@@ -660,7 +660,8 @@ impl Task {
         match progress {
             Some(time::Progress::Watermark(EventTime::MAX)) => self.end_data(),
             Some(time::Progress::Watermark(lowest)) => self.advance_watermark(lowest),
-            Some(time::Progress::Idle) => {
+            Some(time::Progress::Idle(reached)) => {
+                reached.into_iter().for_each(|reached| self.advance_watermark(reached));
                 let (outlet, produced) = self.produced();
                 outlet.broadcast(Element::Idle, produced);
                 self.note_change();

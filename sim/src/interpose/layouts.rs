@@ -7,11 +7,13 @@ use cofferdam::job::Job;
 use cofferdam::state::snapshot::{OperatorState, Redistribution, SourceState, TaskState};
 use cofferdam::time::EventTime;
 
+use super::restores::invent;
 use super::{Interposer, Variant};
 
 impl Interposer {
     /// What is dealt out, of the subtasks of a graph.
-    pub fn dealing(&self, before: &PhysicalGraph, states: &mut [TaskState]) {
+    pub fn dealing(&mut self, before: &PhysicalGraph, states: &mut [TaskState]) {
+        self.remember_layout(before, states);
         if !self.is(Variant::LastHandleKept) {
             return;
         }
@@ -29,13 +31,14 @@ impl Interposer {
     /// What has been dealt out to a job, that began with these positions. Returns the channels of
     /// the records in flight that are lost, the first one of each.
     pub fn dealt(
-        &self,
+        &mut self,
         before: &[TaskState],
         first: &[Option<SourceState>],
         job: &Job,
         states: &mut [TaskState],
     ) -> Vec<(TaskId, ChannelIndex)> {
         let mut skipped = Vec::new();
+        let newest = before.first().map(|state| state.checkpoint).unwrap_or_default();
         for state in states.iter_mut() {
             let (_, subtask) = job.graph().place_of(state.task);
             let is_new = |uid: &str| {
@@ -53,11 +56,18 @@ impl Interposer {
                 if self.is(Variant::HighestWatermark) {
                     operator.watermark = highest(before, &operator.uid);
                 }
+                let is_new = is_new(&operator.uid);
+                self.deal_otherwise(newest, subtask.index(), is_new, operator);
             }
             if self.is(Variant::MovedSplitsAnew)
                 && let Some(source) = &mut state.source
             {
                 begin_anew(source, before.get(state.task.index()), first);
+            }
+            if self.is(Variant::EmptyListInvented)
+                && let Some(source) = &mut state.source
+            {
+                invent(source, first);
             }
             let loses = self.is(Variant::FirstInFlightSkipped)
                 || self.is(Variant::StatelessInFlightLost) && state.operators.is_empty();
@@ -71,6 +81,7 @@ impl Interposer {
                 }
             }
         }
+        self.end_dealing(states);
         skipped
     }
 }

@@ -30,6 +30,8 @@ pub(super) struct Several {
     last: Option<CheckpointMetadata>,
     /// The newest whose completion each task has heard of.
     heard: BTreeMap<(TaskId, AttemptId), CheckpointId>,
+    /// One was given up in the life of this coordinator.
+    was_aborted: bool,
     /// Which checkpoint each transaction was prepared for.
     prepared: BTreeMap<TransactionId, CheckpointId>,
 }
@@ -53,12 +55,17 @@ impl Interposer {
             {
                 self.several.given_up.insert(checkpoint);
             }
-            CoordinatorNote::CheckpointAborted { .. }
-            | CoordinatorNote::AttemptNotStored { .. }
+            CoordinatorNote::CheckpointAborted { .. } => self.several.was_aborted = true,
+            CoordinatorNote::AttemptNotStored { .. }
             | CoordinatorNote::RecordsLost { .. }
             | CoordinatorNote::AttemptFailed { .. }
             | CoordinatorNote::Restarting { .. } => {}
         }
+    }
+
+    /// Whether a coordinator that waits for the time of the next checkpoint waits in vain.
+    pub fn ends_triggers(&self) -> bool {
+        self.is(Variant::AbortEndsTriggers) && self.several.was_aborted
     }
 
     /// Whether the parts of a checkpoint stay although its coordinator wants them discarded.
@@ -103,6 +110,7 @@ impl Interposer {
         // The next coordinator may give their numbers to others.
         self.several.given_up.clear();
         self.several.subsumed.clear();
+        self.several.was_aborted = false;
         if let Some(last) = &self.several.last {
             recovered.checkpoints.retain(|metadata| metadata.checkpoint <= last.checkpoint);
         }

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use cofferdam::id::TaskId;
 use cofferdam::state::codec::Format;
 use cofferdam::state::snapshot::{OperatorState, TaskSnapshot, TaskState};
-use cofferdam::storage::ProgressLog;
 use cofferdam::task::Task;
 
 use super::{Interposer, Variant};
@@ -46,17 +45,6 @@ impl Interposer {
             if self.is(Variant::TimersCutShort) {
                 let timers = [&mut operator.timers, &mut operator.processing_timers];
                 timers.into_iter().flatten().for_each(|groups| groups.truncate(1));
-            }
-        }
-    }
-
-    /// Changes the log of a task's progress that is to be put together.
-    pub fn replayed(&self, log: &mut ProgressLog) {
-        if self.is(Variant::ChangesReversed) {
-            let changes = log.changes.iter_mut().map(|of| std::mem::take(&mut of.operators));
-            let reversed: Vec<_> = changes.collect::<Vec<_>>().into_iter().rev().collect();
-            for (change, operators) in log.changes.iter_mut().zip(reversed) {
-                change.operators = operators;
             }
         }
     }

@@ -239,6 +239,48 @@ variants! {
     UnchangedStateLeftOut = "unchanged-state-left-out",
     /// The changes behind a task's last whole write are applied in reverse.
     ChangesReversed = "changes-reversed",
+    /// A key whose value was removed since a task's last whole write has an empty value again.
+    RemovalsAsEmpty = "removals-as-empty",
+    /// A store of keyed state keeps what was written behind the checkpoint that a task goes back
+    /// to.
+    ChangesNotRolledBack = "changes-not-rolled-back",
+    /// Of each task's log only as many writes are put together as the shortest log has.
+    LogsCutEven = "logs-cut-even",
+    /// The first change behind a task's last whole write is gone.
+    LogTrimmedTooFar = "log-trimmed-too-far",
+    /// The log of a task that has written much less than others is removed.
+    IdleLogRemoved = "idle-log-removed",
+    /// A task that begins again where it was gets the lists of its neighbour.
+    ListsReshuffled = "lists-reshuffled",
+    /// A task begins when half of its keyed state is read.
+    ReadBeforeRecovered = "read-before-recovered",
+    /// Restored timers are for the time of their snapshot.
+    TimersRetimed = "timers-retimed",
+    /// In another layout groups of keys are dealt out as if they were elements of a list.
+    GroupsDealtEvenly = "groups-dealt-evenly",
+    /// A subtask that gets a group back from another one takes it for what it had of it before.
+    OldGroupsBelieved = "old-groups-believed",
+    /// Subtasks that another layout has more begin with what was stored before the newest
+    /// checkpoint.
+    NewSubtaskBehind = "new-subtask-behind",
+    /// A source subtask that another layout leaves without a split reads the first one of all.
+    EmptyListInvented = "empty-list-invented",
+    /// A commit fails that an earlier attempt has prepared.
+    RestoredCommitFails = "restored-commit-fails",
+    /// Parts of one checkpoint of several attempts have one name, and the first stays.
+    FirstPartStays = "first-part-stays",
+    /// Parts of one checkpoint of several attempts have one name, and go when what the first of
+    /// these attempts has left is cleaned up.
+    PartOfOlderAttempt = "part-of-older-attempt",
+    /// Nobody hears that a channel is idle.
+    IdleUnheard = "idle-unheard",
+    /// An input that has ended holds back event time until all have.
+    EndedInputHoldsTime = "ended-input-holds-time",
+    /// A channel that brings a lower watermark than it has brought in an earlier attempt brings no
+    /// other one.
+    LowerWatermarkStops = "lower-watermark-stops",
+    /// When a checkpoint was given up, no other one is begun by time.
+    AbortEndsTriggers = "abort-ends-triggers",
 }
 
 impl Variant {

@@ -54,6 +54,15 @@ impl World {
         }
     }
 
+    /// The time has come that a coordinator has waited for.
+    pub(super) fn tell_time(&mut self) {
+        let waits_for_trigger =
+            self.control.machine.as_ref().is_some_and(|of| window_of(of) == Window::Idle);
+        if !waits_for_trigger || !self.interposer.ends_triggers() {
+            self.with_coordinator(|machine, now| machine.handle_time(now));
+        }
+    }
+
     fn coordinator_dies(&mut self) -> bool {
         let outputs = self.control.outputs;
         let struck = self.plan.faults.iter().enumerate().find_map(|(place, fault)| {

@@ -280,9 +280,9 @@ impl World {
                 restore: None,
                 puts: Vec::new(),
             },
-            store: Store::default(),
+            store: Store::new(plan.variant),
             external,
-            saved: Saved::new(plan.job.config().state),
+            saved: Saved::new(plan.job.config().state, plan.variant),
             logs: BTreeMap::new(),
             queues: queues::Queue::all(&plan).collect(),
             interposer: Interposer::new(plan.variant),
@@ -440,7 +440,7 @@ impl World {
             Event::Report(message) => self.hear(message),
             Event::Timer(life) => {
                 if life == self.control.life {
-                    self.with_coordinator(|machine, now| machine.handle_time(now));
+                    self.tell_time();
                 }
             }
             Event::TaskTimer(task, attempt) => {

@@ -568,7 +568,7 @@ impl World {
         };
         match answer {
             Ok(reply) => {
-                let reply = self.interposer.replied(reply);
+                let reply = self.interposer.replied(attempt, reply);
                 self.with_task(id, attempt, |task| task.handle_sink(reply));
             }
             Err(Refusal::Fenced) => {}

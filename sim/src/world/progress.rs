@@ -96,8 +96,8 @@ impl World {
     pub(super) fn last_progress(&mut self, id: TaskId, attempt: AttemptId) -> Option<TaskState> {
         let key = self.progress_key(id);
         let is_written = self.plan.job.config().mechanism == Mechanism::Transactional;
-        let mut log = is_written.then(|| self.store.begin_progress(key, attempt)).flatten()?;
-        self.interposer.replayed(&mut log);
+        let log = is_written.then(|| self.store.begin_progress(key, attempt)).flatten()?;
+        let log = self.interposer.replayed(id, log)?;
         self.plan.job.last_write(id, log).ok()
     }
 

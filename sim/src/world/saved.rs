@@ -10,6 +10,7 @@ use cofferdam::id::{AttemptId, CheckpointId, TaskId};
 use cofferdam::state::snapshot::OperatorState;
 
 use super::Applied;
+use crate::interpose::Variant;
 use crate::log::Log;
 
 /// The store.
@@ -37,8 +38,9 @@ struct OfTask {
 }
 
 impl Saved {
-    pub(super) fn new(home: StateHome) -> Self {
-        let is_transactional = home == StateHome::ExternalTransactional;
+    pub(super) fn new(home: StateHome, variant: Option<Variant>) -> Self {
+        let is_transactional = home == StateHome::ExternalTransactional
+            && variant != Some(Variant::ChangesNotRolledBack);
         Self { is_transactional, tasks: BTreeMap::new() }
     }
 
@@ -92,7 +94,7 @@ mod tests {
     /// What a second attempt finds that is restored from `restored`, after a first one that has
     /// saved a value before and behind each of two barriers.
     fn found(home: StateHome, restored: Option<CheckpointId>) -> Vec<String> {
-        let mut saved = Saved::new(home);
+        let mut saved = Saved::new(home, None);
         let (first, second) = (AttemptId::new(1), AttemptId::new(2));
         assert!(saved.open(TASK, first, None).operators.is_empty());
         for (follows, uid) in [(None, "a"), (None, "b"), (chk(4), "c"), (chk(7), "d")] {

@@ -34,6 +34,8 @@ pub(crate) struct Case {
     pub(crate) reference: fn(&[u64]) -> Reference,
     /// The job's rows are fired by timers.
     pub(crate) fires: bool,
+    /// Whether a number gets to the state at all.
+    pub(crate) is_taken: fn(u64) -> bool,
 }
 
 /// What a job comes to.
@@ -49,6 +51,7 @@ pub(crate) const COUNTING: Case = Case {
     make: counting,
     reference: counted,
     fires: false,
+    is_taken: |_| true,
 };
 
 pub(crate) const IN_STAGES: Case = Case { make: counting_in_stages, ..COUNTING };
@@ -76,9 +79,29 @@ impl Trial for Case {
 }
 pub(crate) const ECHOES: Case = Case { make: echoes, ..ALARMS };
 
+/// As the case, without faults.
+#[derive(Clone, Copy)]
+pub(crate) struct Calm(pub(crate) Case);
+
+impl std::fmt::Display for Calm {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} without faults", self.0)
+    }
+}
+
+impl Trial for Calm {
+    fn judge(self, seed: u64, variant: Option<Variant>) -> Judgement {
+        self.0.judge_world(&self.0.run_under(FaultProfile::None, seed, variant))
+    }
+}
+
 impl Case {
     pub(crate) fn run(self, seed: u64, variant: Option<Variant>) -> World {
-        let options = Options::draw(seed, RECORDS as usize, FaultProfile::Default);
+        self.run_under(FaultProfile::Default, seed, variant)
+    }
+
+    fn run_under(self, faults: FaultProfile, seed: u64, variant: Option<Variant>) -> World {
+        let options = Options::draw(seed, RECORDS as usize, faults);
         let job = (self.make)(&options, self.mechanism, self.sink);
         let faults = fault::plan(seed, &options, job.graph());
         let initial = job.discover().unwrap();
@@ -102,6 +125,7 @@ impl Case {
     /// A record, how often it is taken into state, and how many rows it triggers.
     pub(crate) fn effects(self, offset: u64) -> (RecordId, u32, u32) {
         let effects = if self.fires { 1 } else { keys(offset).count() as u32 };
+        let effects = if (self.is_taken)(offset) { effects } else { 0 };
         let rows = if self.fires { 0 } else { effects };
         (RecordId { source: 0, offset }, effects, rows)
     }
@@ -293,3 +317,12 @@ fn tell_median(case: impl Trial, variant: Variant, oracle: &str) {
 
 const STARTS: u64 = 21;
 const APART: u64 = 50;
+
+/// As [`assert_caught`], of a job that is broken itself.
+#[track_caller]
+pub(crate) fn assert_speaks(case: impl Trial, oracle: &str) {
+    let refuted = refuted(case, None, Some(oracle));
+    assert!(refuted.contains_key(oracle), "it is not caught by {oracle}: {refuted:?}");
+    let seeds: Vec<_> = refuted.iter().map(|(oracle, (seed, _))| (oracle, seed)).collect();
+    println!("{case}: {seeds:?}");
+}

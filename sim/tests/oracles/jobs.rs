@@ -184,7 +184,9 @@ pub(crate) fn builder(name: &str, options: &Options) -> JobBuilder {
     builder
 }
 
-pub(crate) fn counts(numbers: Stream<Pass<u64>>) -> Stream<impl Segment<Out = (u64, u64)>> {
+pub(crate) fn counts(
+    numbers: Stream<impl Segment<Out = u64>>,
+) -> Stream<impl Segment<Out = (u64, u64)>> {
     numbers
         .flat_map("keys", |number: u64, out| keys(number).for_each(|key| out.emit(key)))
         .key_by(|key| *key)
@@ -204,8 +206,8 @@ pub(crate) fn from_memory(builder: &JobBuilder) -> Stream<Pass<u64>> {
     builder.source("numbers", VecSource::new((0..RECORDS).collect()))
 }
 
-pub(crate) fn count(
-    begin: impl FnOnce(&JobBuilder) -> Stream<Pass<u64>>,
+pub(crate) fn count<S: Segment<Out = u64>>(
+    begin: impl FnOnce(&JobBuilder) -> Stream<S>,
     options: &Options,
     config: JobConfig,
     sink: SinkContract,
@@ -446,13 +448,17 @@ pub(crate) fn alarms_from_idle(options: &Options, mechanism: Mechanism, sink: Si
     alarms_from(begin, Alarm, options, mechanism, sink)
 }
 
-pub(crate) fn alarms_from<P: KeyedProcess<Key = u64, In = u64, Out = u64>>(
-    begin: impl FnOnce(&JobBuilder) -> Stream<Pass<u64>>,
+pub(crate) fn alarms_from<S, P>(
+    begin: impl FnOnce(&JobBuilder) -> Stream<S>,
     alarm: P,
     options: &Options,
     mechanism: Mechanism,
     sink: SinkContract,
-) -> Job {
+) -> Job
+where
+    S: Segment<Out = u64>,
+    P: KeyedProcess<Key = u64, In = u64, Out = u64>,
+{
     let builder = builder("alarms", options);
     let fired = begin(&builder).key_by(|number| number % 7).process("alarm", alarm);
     match sink {

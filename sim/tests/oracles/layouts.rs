@@ -7,7 +7,7 @@ use cofferdam_sim::interpose::Variant;
 use cofferdam_sim::jobs::{self, Parameters};
 use cofferdam_sim::options::FaultProfile;
 use cofferdam_sim::oracle::Judgement;
-use cofferdam_sim::run::{Mode, Run};
+use cofferdam_sim::run::{Mode, RECORDS_DEFAULT, Run};
 
 use crate::case::*;
 
@@ -17,6 +17,8 @@ struct Builtin {
     job: &'static str,
     mechanism: Mechanism,
     faults: FaultProfile,
+    /// How many records are read.
+    records: usize,
 }
 
 impl fmt::Display for Builtin {
@@ -32,14 +34,19 @@ impl Trial for Builtin {
             mechanism: self.mechanism,
             faults: self.faults,
             variant,
+            records: self.records,
             ..Mode::of(Guarantee::ExactlyOnce, Parameters::of(job))
         };
         Run::new(&job, &mode, seed, None, false).unwrap().finish().judgement
     }
 }
 
-const WINDOWS: Builtin =
-    Builtin { job: "windows", mechanism: Mechanism::Aligned, faults: FaultProfile::Default };
+const WINDOWS: Builtin = Builtin {
+    job: "windows",
+    mechanism: Mechanism::Aligned,
+    faults: FaultProfile::Default,
+    records: RECORDS_DEFAULT,
+};
 const ENRICHED: Builtin = Builtin { job: "enrich", ..WINDOWS };
 const JOINED: Builtin = Builtin { job: "interval-join", ..WINDOWS };
 
@@ -99,4 +106,16 @@ fn rule_095_records_in_flight_that_are_lost_on_the_way_to_another_layout_are_cau
         Builtin { job: "random-graph", mechanism: Mechanism::Unaligned, ..rescaled(WINDOWS) };
     assert_caught(overtaken, Variant::FirstInFlightSkipped, "state-delivery");
     assert_caught(overtaken, Variant::StatelessInFlightLost, "output-delivery");
+}
+
+#[test]
+fn state_that_is_dealt_out_to_the_wrong_subtask_or_from_the_wrong_moment_is_caught() {
+    let counting = Builtin { job: "wordcount", ..rescaled(WINDOWS) };
+    assert_caught_at_once(counting, Variant::GroupsDealtEvenly, "liveness");
+    // A group has to come back to a subtask with other values.
+    let for_long = Builtin { records: 600, ..counting };
+    assert_held(for_long);
+    assert_caught(for_long, Variant::OldGroupsBelieved, "values");
+    assert_caught(counting, Variant::NewSubtaskBehind, "values");
+    assert_caught(counting, Variant::EmptyListInvented, "state-delivery");
 }

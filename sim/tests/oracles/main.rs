@@ -4,9 +4,13 @@
 #![expect(clippy::unwrap_used, reason = "a test says by its name what failed")]
 
 mod case;
+mod ends;
+mod event_time;
 mod jobs;
 mod layouts;
+mod restores;
 mod several;
+mod sources;
 mod splits;
 mod state;
 

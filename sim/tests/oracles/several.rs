@@ -51,7 +51,7 @@ fn counting_slowly(options: &Options, mechanism: Mechanism, sink: SinkContract) 
     count(|builder: &JobBuilder| builder.source("numbers", source), options, config, sink, true)
 }
 
-const SLOWLY: Case = Case { make: counting_slowly, ..COUNTING };
+pub(crate) const SLOWLY: Case = Case { make: counting_slowly, ..COUNTING };
 
 /// How many checkpoints were in flight at the most.
 fn in_flight_max(world: &World) -> usize {
@@ -113,4 +113,9 @@ fn a_snapshot_that_is_taken_after_that_of_the_next_checkpoint_is_caught() {
 fn rule_071_a_late_notice_that_commits_what_is_not_covered_is_caught() {
     assert_caught(SLOWLY, Variant::EndIsHighest, "two-phase");
     assert_caught(SLOWLY, Variant::EndIsHighest, "output-delivery");
+}
+
+#[test]
+fn sp_03_a_checkpoint_that_was_given_up_and_has_no_successor_is_caught() {
+    assert_caught_at_once(COUNTING, Variant::AbortEndsTriggers, "liveness");
 }

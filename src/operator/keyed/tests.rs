@@ -332,6 +332,7 @@ fn rule_116_an_incompatible_change_is_refused_by_the_name_of_the_operator() {
     let before = Narrow { count: 1, name: "a".to_owned() };
     let error = evolved::<_, Numbered>(before.clone()).unwrap_err();
     assert!(error.starts_with("the state of 'visits': kg"), "{error}");
+    assert!(error.contains("'name' of a key's state"), "{error}");
     assert!(error.contains("invalid type: string"), "{error}");
 
     #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -340,6 +341,7 @@ fn rule_116_an_incompatible_change_is_refused_by_the_name_of_the_operator() {
         rank: u8,
     }
     let error = evolved::<_, Demanding>(before).unwrap_err();
+    assert!(error.contains("'rank' of a key's state"), "{error}");
     assert!(error.contains("missing field `rank`"), "{error}");
 }
 

@@ -1,10 +1,12 @@
 //! Stores, sources, operators and orders that are broken on purpose, each in a way in which stream
-//! engines have been: what a whole run leaves is looked at by three judges, and the one that is
+//! engines have been: what a whole run leaves is looked at by several judges, and the one that is
 //! named has to speak. docs/MUTANTS.md lists them.
 #![expect(clippy::wildcard_enum_match_arm, reason = "a fault changes one thing and no other")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
+mod savepoints;
 #[expect(dead_code, reason = "not all of it is needed here")]
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,8 +18,9 @@ use std::time::Duration;
 use cofferdam::config::{JobConfig, RestartStrategy};
 use cofferdam::connector::file::{LineSource, TransactionalFileSink};
 use cofferdam::coordinator::CoordinatorNote;
-use cofferdam::id::CheckpointId;
+use cofferdam::id::{AttemptId, CheckpointId, TaskId};
 use cofferdam::job::{Job, JobBuilder};
+use cofferdam::operator::source::{Fetch, Source, SourceError};
 use cofferdam::operator::{Emit, Operator, OperatorTraits, StateParts};
 use cofferdam::runtime::{
     AfterSavepoint, CheckpointStore, FileStore, PutError, Resume, RunError, RunEvent, RunOptions,
@@ -56,6 +59,29 @@ enum Fault {
     StopDrains,
     /// An operator that collects records does not say its last words.
     EndNotFlushed,
+    /// An operator that collects records says its last words twice.
+    EndSaidTwice,
+    /// Some parts can not be stored, which is no fault of the store: nothing may come of it.
+    PutsFail,
+    /// As that, and what was stored of such a checkpoint is not deleted.
+    AbortedLeft,
+    /// A part of one more checkpoint is stored when all else is cleaned up.
+    LatePart,
+    /// A checkpoint that a savepoint is a copy of is discarded when the savepoint is taken.
+    SavepointEvicts,
+    /// A job that is to be drained just stops.
+    DrainStops,
+    /// A source's last read before the job stops gives half of what it has moved over.
+    HalfRead,
+    /// The parts of the checkpoint that a savepoint is to be a copy of can not be read, which is no
+    /// fault of the store: nothing may come of it.
+    CopyFails,
+    /// As that, and the job is taken for stopped with its savepoint.
+    FailureIsDone,
+    /// A run goes on from the savepoint although there are newer checkpoints.
+    SavepointPreferred,
+    /// A run takes a savepoint for its own that is the user's.
+    SavepointClaimed,
 }
 
 struct BrokenStore {
@@ -63,16 +89,35 @@ struct BrokenStore {
     fault: Fault,
     /// The newest complete checkpoint.
     newest: AtomicU64,
+    /// A checkpoint of which parts were read.
+    read: AtomicU64,
+    puts: AtomicU64,
 }
 
 impl BrokenStore {
     fn open(folder: &Path, fault: Fault) -> Self {
         let inner = FileStore::open(folder.join("store")).unwrap();
-        Self { inner, fault, newest: AtomicU64::new(0) }
+        let [newest, read, puts] = [0; 3].map(AtomicU64::new);
+        Self { inner, fault, newest, read, puts }
     }
 
     fn newest(&self) -> CheckpointId {
         CheckpointId::new(self.newest.load(Ordering::Relaxed))
+    }
+
+    /// Discards what a savepoint was taken of.
+    fn evict(&self) -> Result<(), StoreError> {
+        match self.read.swap(0, Ordering::Relaxed) {
+            0 => Ok(()),
+            read => self.inner.discard(CheckpointId::new(read)),
+        }
+    }
+
+    /// Whether this put fails of a fault that lets some of them do so.
+    fn fails(&self, key: StoreKey) -> bool {
+        let may_fail = matches!(self.fault, Fault::PutsFail | Fault::AbortedLeft);
+        let is_part = matches!(key, StoreKey::State { .. });
+        may_fail && is_part && self.puts.fetch_add(1, Ordering::Relaxed) % 7 == 6
     }
 }
 
@@ -81,6 +126,10 @@ impl CheckpointStore for BrokenStore {
         if let Some(checkpoint) = key.complete_checkpoint() {
             self.newest.store(checkpoint.get(), Ordering::Relaxed);
         }
+        if self.fails(key) {
+            return Err(PutError::Failed("no room".to_owned()));
+        }
+        self.evict().map_err(|error| PutError::Failed(error.to_string()))?;
         let is_part = matches!(key, StoreKey::State { task, .. } if task.get() == 3);
         match self.fault {
             Fault::ConfirmedUnstored if is_part => Ok(()),
@@ -96,6 +145,13 @@ impl CheckpointStore for BrokenStore {
     fn get(&self, key: StoreKey) -> Result<Option<Vec<u8>>, StoreError> {
         if self.fault == Fault::DiscardedWhileRead && matches!(key, StoreKey::State { .. }) {
             self.inner.discard(self.newest())?;
+        }
+        if let StoreKey::State { checkpoint, .. } = key {
+            match self.fault {
+                Fault::SavepointEvicts => self.read.store(checkpoint.get(), Ordering::Relaxed),
+                Fault::CopyFails | Fault::FailureIsDone => return Ok(None),
+                _ => {}
+            }
         }
         self.inner.get(key)
     }
@@ -115,6 +171,7 @@ impl CheckpointStore for BrokenStore {
         match self.fault {
             Fault::PartsLeft => self.inner.remove(StoreKey::Metadata(checkpoint)),
             Fault::NothingDiscarded => Ok(()),
+            Fault::AbortedLeft if checkpoint > self.newest() => Ok(()),
             Fault::KeptPartRemoved => {
                 let folder = self.inner.place_of(StoreKey::Metadata(self.newest()));
                 let folder = Path::new(&folder).parent().unwrap();
@@ -132,8 +189,16 @@ impl CheckpointStore for BrokenStore {
     }
 
     fn sweep(&self) -> Result<(), StoreError> {
+        self.evict()?;
         match self.fault {
-            Fault::PartsLeft => Ok(()),
+            Fault::PartsLeft | Fault::AbortedLeft => Ok(()),
+            Fault::LatePart => {
+                self.inner.sweep()?;
+                let checkpoint = self.newest().next();
+                let (attempt, task) = (AttemptId::new(1), TaskId::new(0));
+                let part = StoreKey::State { checkpoint, attempt, task };
+                self.inner.put(part, b"late").map_err(|error| StoreError(error.to_string()))
+            }
             _ => self.inner.sweep(),
         }
     }
@@ -147,7 +212,7 @@ impl CheckpointStore for BrokenStore {
 #[derive(Clone)]
 struct Pairs {
     kept: OperatorList<String>,
-    says_last: bool,
+    fault: Fault,
 }
 
 impl Operator for Pairs {
@@ -162,8 +227,14 @@ impl Operator for Pairs {
     }
 
     fn on_end_of_data(&mut self, out: &mut impl Emit<String>) {
-        if self.says_last {
-            self.kept.get_mut().drain(..).for_each(|word| out.emit(word));
+        let times = match self.fault {
+            Fault::EndNotFlushed => 0,
+            Fault::EndSaidTwice => 2,
+            _ => 1,
+        };
+        let kept: Vec<String> = self.kept.get_mut().drain(..).collect();
+        for word in std::iter::repeat_n(kept, times).flatten() {
+            out.emit(word);
         }
     }
 
@@ -182,20 +253,58 @@ impl Operator for Pairs {
 
 type ParseLine = fn(u64, &str) -> Result<Option<String>, String>;
 
+/// Reads lines; with the fault it gives half of those of a read that may not be a whole one.
+#[derive(Clone)]
+struct Lines {
+    lines: LineSource<ParseLine>,
+    fault: Fault,
+}
+
+impl Source for Lines {
+    type Record = String;
+    type Split = <LineSource<ParseLine> as Source>::Split;
+
+    fn discover(&mut self, parallelism: usize) -> Result<Vec<Self::Split>, SourceError> {
+        self.lines.discover(parallelism)
+    }
+
+    fn read(
+        &mut self,
+        split: &mut Self::Split,
+        records_max: usize,
+    ) -> Result<Fetch<String>, SourceError> {
+        let fetch = self.lines.read(split, records_max)?;
+        Ok(match fetch {
+            Fetch::Records(mut lines) if self.fault == Fault::HalfRead && records_max < 16 => {
+                lines.truncate(lines.len().div_ceil(2));
+                Fetch::Records(lines)
+            }
+            fetch => fetch,
+        })
+    }
+}
+
 fn word_count(folder: &Path, fault: Fault) -> Job {
+    word_count_of(folder, fault, 2, often().checkpoint_interval)
+}
+
+fn word_count_of(folder: &Path, fault: Fault, parallelism: usize, interval: Duration) -> Job {
     let parse: ParseLine = |_, line| Ok(Some(line.to_owned()));
-    let builder = JobBuilder::new("words", 2);
+    let builder = JobBuilder::new("words", parallelism);
     let kept = OperatorList::new("kept", Redistribution::Split);
     builder
-        .source("lines", LineSource::new([folder.join("text")], parse))
+        .source("lines", Lines { lines: LineSource::new([folder.join("text")], parse), fault })
         .flat_map("split", |line: String, out| {
             line.split_whitespace().skip(1).for_each(|word| out.emit(word.to_owned()));
         })
-        .operator("pairs", Pairs { kept, says_last: fault != Fault::EndNotFlushed })
+        .operator("pairs", Pairs { kept, fault })
         .key_by(|word: &String| word.clone())
         .aggregate("count", 0, |count: &mut u64, _| *count += 1)
         .transactional_sink("out", TransactionalFileSink::new(folder.join("out"), write_count));
-    builder.build(JobConfig { restart: RestartStrategy::None, ..often() }).unwrap()
+    let restart = RestartStrategy::None;
+    let checkpoint_interval = interval;
+    let config = JobConfig { restart, checkpoint_interval, ..often() };
+    builder.build(JobConfig { checkpoint_failures_tolerable: 1_000, ..config }).unwrap()
 }
 
 /// A run that is stopped at its third checkpoint, and one that goes on from there: how the second
@@ -270,7 +379,7 @@ fn judge_after(
     if wanted.iter().any(|(row, count)| there.get(row) < Some(count)) {
         said.insert("lost");
     }
-    if leaks(&folder.path().join("store")) {
+    if leaks(&folder.path().join("store"), 1) {
         said.insert("leak");
     }
     said
@@ -283,14 +392,14 @@ fn count_each(rows: Vec<String>) -> BTreeMap<String, u64> {
     })
 }
 
-/// Whether there is more, or less, than one complete checkpoint with all its parts.
-fn leaks(store: &Path) -> bool {
+/// Whether there is more, or less, than so many complete checkpoints with all their parts.
+fn leaks(store: &Path, kept: usize) -> bool {
     let names = |folder: &Path| -> BTreeSet<String> {
         let entries = fs::read_dir(folder).unwrap();
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     };
     let mut checkpoints = names(store);
-    [".lock", "attempt"].iter().for_each(|known| assert!(checkpoints.remove(*known)));
+    checkpoints.retain(|name| ![".lock", "attempt"].contains(&name.as_str()));
     let is_whole = |name: &String| {
         let folder = store.join(name);
         let Ok(Some(metadata)) = Savepoint::metadata_at(&folder) else { return false };
@@ -300,12 +409,13 @@ fn leaks(store: &Path) -> bool {
         });
         parts.chain(["metadata".to_owned()]).collect::<BTreeSet<_>>() == names(&folder)
     };
-    checkpoints.len() != 1 || !checkpoints.iter().all(is_whole)
+    checkpoints.len() != kept || !checkpoints.iter().all(is_whole)
 }
 
 #[test]
 fn the_judges_are_silent_where_nothing_is_broken() {
     assert_eq!(judge(Fault::None), BTreeSet::new());
+    assert_eq!(judge(Fault::PutsFail), BTreeSet::new());
     assert_eq!(judge_after(stop_and_go_on, Fault::None), BTreeSet::new());
 }
 
@@ -334,6 +444,11 @@ fn rs_18_and_gc_06_a_job_that_begins_anew_over_its_output_duplicates() {
 #[test]
 fn gc_01_and_gc_02_parts_that_nobody_needs_are_found() {
     assert!(judge(Fault::PartsLeft).contains("leak"));
+}
+
+#[test]
+fn gc_03_what_is_stored_of_a_checkpoint_that_fails_half_way_is_found() {
+    assert!(judge(Fault::AbortedLeft).contains("leak"));
 }
 
 #[test]
