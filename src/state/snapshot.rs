@@ -65,9 +65,9 @@ pub enum Redistribution {
     /// cut into even parts (rule 91).
     Split,
     /// All elements of all subtasks at each restore, be the parallelism what it was or not: each
-    /// takes what is its own (rule 92). To keep more than that makes the state grow each time. Under
-    /// transactional updates a restart in the same layout gives each its own elements: there is no
-    /// moment at which all have written.
+    /// takes what is its own (rule 92). To keep more than that makes the state grow each time.
+    /// Under transactional updates a restart in the same layout gives each its own elements: there
+    /// is no moment at which all have written.
     Union,
     /// Every subtask has the same elements at a barrier, and gets them back (rule 93).
     Broadcast,
