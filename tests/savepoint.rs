@@ -16,7 +16,7 @@ use cofferdam::operator::Emit;
 use cofferdam::operator::keyed::{KeyedContext, KeyedProcess};
 use cofferdam::runtime::{
     Claim, FileStore, Kept, MemoryStore, Resume, RunError, RunOptions, RunReport, Savepoint,
-    StopAt, run,
+    SavepointError, StopAt, run,
 };
 use cofferdam::time::EventTime;
 use tempfile::TempDir;
@@ -240,6 +240,41 @@ fn a_savepoint_is_not_written_over_anything_nor_where_there_is_no_state() {
     };
     assert!(refused(Mechanism::Aligned).contains("something is there already"));
     assert_eq!(fs::read(path.join("savepoint/diary")).unwrap(), b"mine");
+}
+
+#[test]
+fn every_flipped_bit_and_every_cut_of_a_snapshot_s_files_is_told_of_the_file() {
+    let (folder, _) = text();
+    let path = folder.path();
+    let job = job(path, "a", 2, Mechanism::Aligned, || {});
+    let store = FileStore::open(path.join("store")).unwrap();
+    run(&job, RunOptions { stop_at: stopping(path, 5).stop_at, ..RunOptions::new(store) }).unwrap();
+    let refuses_damage = |folder: &Path, read: &dyn Fn() -> Result<Savepoint, SavepointError>| {
+        read().unwrap();
+        for entry in fs::read_dir(folder).unwrap() {
+            let file = entry.unwrap().path();
+            let whole = fs::read(&file).unwrap();
+            let is_refused = |bytes: &[u8], what: &str, at: usize| {
+                fs::write(&file, bytes).unwrap();
+                let refused = read().expect_err(&format!("{what} {at} of {}", file.display()));
+                assert!(refused.to_string().contains(file.to_str().unwrap()), "{refused}");
+            };
+            let mut flipped = whole.clone();
+            for at in 0..whole.len() {
+                flipped[at] ^= 1 << (at % 8);
+                is_refused(&flipped, "byte", at);
+                flipped[at] = whole[at];
+                is_refused(&whole[..at], "cut at", at);
+            }
+            fs::write(&file, whole).unwrap();
+        }
+    };
+    let savepoint = path.join("savepoint");
+    refuses_damage(&savepoint, &|| Savepoint::read(&savepoint));
+    let folders = fs::read_dir(path.join("store")).unwrap().map(|entry| entry.unwrap().path());
+    let checkpoints: Vec<_> = folders.filter(|path| path.join("metadata").is_file()).collect();
+    let [checkpoint] = &checkpoints[..] else { panic!("{checkpoints:?}") };
+    refuses_damage(checkpoint, &|| Savepoint::read_checkpoint(checkpoint, |_| Ok(job.clone())));
 }
 
 /// Stops a run at its second checkpoint: there is nothing to wait for but that.
