@@ -57,6 +57,8 @@ pub struct Visited {
     pub has_changed: bool,
     /// The next call goes on to the next entry.
     pub is_done: bool,
+    /// It is to vanish.
+    pub vanishes: bool,
 }
 
 impl<K: Key, S: Record> KeyedState<K, S> {
@@ -145,10 +147,9 @@ impl<K: Key, S: Record> KeyedState<K, S> {
         self.pieces.push(Piece::Owned(gone));
     }
 
-    /// Lets `look` see and set the state of the entry at `place`, which moves on behind it, or at
-    /// the end of a piece to the next one, or to the first one again. The entry vanishes if its
-    /// state is left `None`.
-    pub fn visit(&mut self, place: &mut Place, look: impl FnOnce(&mut Option<S>) -> Visited) {
+    /// Lets `look` see and change the state of the entry at `place`, which moves on behind it, or at
+    /// the end of a piece to the next one, or to the first one again.
+    pub fn visit(&mut self, place: &mut Place, look: impl FnOnce(&mut S) -> Visited) {
         let Some(piece) = self.pieces.get_mut(place.piece) else {
             *place = Place::default();
             return;
@@ -157,15 +158,20 @@ impl<K: Key, S: Record> KeyedState<K, S> {
             *place = Place { piece: place.piece + 1, position: 0 };
             return;
         }
-        let changed = &mut self.changed;
-        let moves = piece.get_mut().update_at(place.position, |key, state| {
-            let visited = look(state);
-            if let Some(changed) = changed.as_mut().filter(|_| visited.has_changed) {
-                changed.insert(key.clone());
-            }
-            visited.is_done && state.is_some()
-        });
-        place.position += usize::from(moves);
+        let table = piece.get_mut();
+        // Where it stands: to move each state out and back would cost more than to look at it.
+        let (key, state) = table.at_mut(place.position);
+        let visited = look(state);
+        if let Some(changed) = &mut self.changed
+            && (visited.has_changed || visited.vanishes)
+        {
+            changed.insert(key.clone());
+        }
+        if visited.vanishes {
+            table.remove(place.position);
+        } else {
+            place.position += usize::from(visited.is_done);
+        }
     }
 
     /// From now on it is noted which keys are updated.

@@ -126,6 +126,16 @@ impl<K: Hash + Eq + Clone, S: Clone> Table<K, S> {
         (stays, gone)
     }
 
+    /// The entry at `position`.
+    ///
+    /// # Panics
+    /// If there are not so many entries.
+    #[inline]
+    pub(crate) fn at_mut(&mut self, position: usize) -> (&K, &mut S) {
+        let (key, state) = &mut self.entries[position];
+        (key, state)
+    }
+
     /// The entries, in an order that follows from the operations alone.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &S)> {
         self.entries.iter().map(|(key, state)| (key, state))
@@ -216,7 +226,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Table<K, S> {
     /// Removes the entry at `position` and returns its state; the last entry takes its place.
     #[cold]
     #[inline(never)]
-    fn remove(&mut self, position: usize) -> S {
+    pub(crate) fn remove(&mut self, position: usize) -> S {
         if !self.is_indexed() {
             self.index_anew();
         }
