@@ -147,8 +147,8 @@ impl<K: Key, S: Record> KeyedState<K, S> {
         self.pieces.push(Piece::Owned(gone));
     }
 
-    /// Lets `look` see and change the state of the entry at `place`, which moves on behind it, or at
-    /// the end of a piece to the next one, or to the first one again.
+    /// Lets `look` see and change the state of the entry at `place`, which moves on behind it, or
+    /// at the end of a piece to the next one, or to the first one again.
     pub fn visit(&mut self, place: &mut Place, look: impl FnOnce(&mut S) -> Visited) {
         let Some(piece) = self.pieces.get_mut(place.piece) else {
             *place = Place::default();
