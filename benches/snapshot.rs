@@ -1,5 +1,7 @@
-//! A snapshot of much keyed state: how long it keeps the records, what the first writes after it
-//! cost, and how fast it is written and read. `cargo bench --bench snapshot -- ENTRIES ROUNDS`.
+//! A snapshot of much keyed state: how long it keeps the records, how long the first write to each
+//! piece keeps them after it and after a restore, and how fast it is written and read, beside the
+//! speed of the format.
+//! `cargo bench --bench snapshot -- ENTRIES ROUNDS`.
 #![expect(clippy::disallowed_types, clippy::disallowed_methods, reason = "it measures time")]
 #![expect(clippy::print_stdout, reason = "it is read by people")]
 
@@ -45,33 +47,59 @@ fn main() {
     let mut state = empty();
     (0..entries).for_each(|number| state.update(&mixed(number), |_, slot| *slot = Some(number)));
     println!("{} entries of (u64, u64), medians of {rounds} rounds", state.len());
+    stalls(&mut state, rounds);
+    speeds(&mut state, rounds);
+}
 
-    let (mut shares, mut copies, mut longest) = (Vec::new(), Vec::new(), Duration::ZERO);
-    for round in 0..rounds {
+/// Writes that reach every piece, and how long each takes.
+#[derive(Default)]
+struct Writes(Vec<Vec<Duration>>);
+
+impl Writes {
+    fn make(&mut self, state: &mut KeyedState<u64, u64>) {
+        let numbers = 0..(state.len() as u64).min(WRITES);
+        self.0.resize(numbers.clone().count(), Vec::new());
+        for (number, times) in numbers.zip(&mut self.0) {
+            let write = || state.update(&mixed(number), |_, slot| *slot = Some(number));
+            times.push(timed(write).1);
+        }
+    }
+
+    /// Each round makes the same writes, so the same ones find a piece as the snapshot left it: the
+    /// median of each leaves out what the machine did meanwhile.
+    fn tell(self, what: &str) {
+        let mut slow: Vec<Duration> = self.0.into_iter().map(median).collect();
+        slow.retain(|took| *took > SLOW);
+        let mean = slow.iter().sum::<Duration>() / slow.len().max(1) as u32;
+        let longest = slow.iter().max().copied().unwrap_or_default();
+        println!(
+            "{what}: {} slow writes, {mean:?} on average, {longest:?} at the most",
+            slow.len()
+        );
+    }
+}
+
+/// How long records wait for a snapshot and after it.
+fn stalls(state: &mut KeyedState<u64, u64>, rounds: u64) {
+    let (mut shares, mut drops) = (Vec::new(), Vec::new());
+    let mut writes = Writes::default();
+    for _ in 0..rounds {
         let (share, took) = timed(|| state.snapshot());
         shares.push(took);
-        let updates = (0..entries.min(100_000)).map(|number| {
-            let write = || state.update(&mixed(number), |_, slot| *slot = Some(number ^ round));
-            timed(write).1
-        });
-        let updates: Vec<Duration> = updates.collect();
-        copies.push(updates.iter().sum());
-        longest = longest.max(updates.into_iter().max().unwrap_or_default());
-        drop(share);
+        writes.make(state);
+        drops.push(timed(|| drop(share)).1);
     }
-    println!(
-        "synchronous part: {:?}, at the most {:?}",
-        median(shares.clone()),
-        shares.into_iter().max().unwrap_or_default()
-    );
-    println!(
-        "the first 100,000 writes after it: {:?}, one at the most {longest:?}",
-        median(copies)
-    );
+    let longest = shares.iter().max().copied().unwrap_or_default();
+    println!("synchronous part: {:?}, {longest:?} at the most", median(shares));
+    writes.tell("behind it");
+    println!("dropping it, wherever that is done: {:?}", median(drops));
+}
 
+fn speeds(state: &mut KeyedState<u64, u64>, rounds: u64) {
     let share = state.snapshot();
     let mut times: [Vec<Duration>; 3] = Default::default();
     let mut bytes = 0;
+    let mut writes = Writes::default();
     for _ in 0..rounds {
         let (groups, encoded) = timed(|| share.encode_groups(Format::Binary));
         bytes = groups.iter().map(|(_, bytes)| bytes.len()).sum();
@@ -89,6 +117,7 @@ fn main() {
         let (outcome, restoring) = timed(|| restored.restore(Format::Binary, &groups));
         outcome.expect("it has just been encoded");
         assert_eq!(restored.len(), state.len());
+        writes.make(&mut restored);
         for (times, time) in times.iter_mut().zip([encoded, decoding, restoring]) {
             times.push(time);
         }
@@ -98,4 +127,10 @@ fn main() {
         let time = median(times);
         println!("{what}: {time:?}, {:.2} GB/s", speed(bytes, time));
     }
+    writes.tell("behind the restore");
 }
+
+/// Enough to reach every piece.
+const WRITES: u64 = 1_000_000;
+/// No write takes so long that copies nothing and makes no index.
+const SLOW: Duration = Duration::from_micros(2);

@@ -209,9 +209,10 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Keyed<P, S> {
         let mut work = Work::new(ENTRIES_LOOKED_AT);
         while work.take() {
             work.has_changed = false;
-            state.visit(place, |state| Visited {
-                is_done: kinds.sweep(state, timing.now, &mut work),
-                has_changed: work.has_changed,
+            state.visit(place, |state| {
+                let is_done = kinds.sweep(state, timing.now, &mut work);
+                let vanishes = is_done && kinds.is_blank(state);
+                Visited { is_done, vanishes, has_changed: work.has_changed }
             });
         }
     }

@@ -7,8 +7,11 @@
 
 use crate::id::CheckpointId;
 
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{DeserializeOwned, DeserializeSeed, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// How values are encoded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -32,11 +35,25 @@ impl Format {
         bytes
     }
 
-    fn encode_into<T: Serialize + ?Sized>(self, value: &T, bytes: &mut Vec<u8>) {
+    /// Appends the bytes of `value` to `bytes`.
+    pub(crate) fn encode_into<T: Serialize + ?Sized>(self, value: &T, bytes: &mut Vec<u8>) {
         match self {
             Self::Binary => encode_into(value, bytes),
             Self::Portable => ciborium::into_writer(value, bytes)
                 .expect("a Vec takes every byte, and records can be serialised"),
+        }
+    }
+
+    /// Appends what stands before the elements of a list of this length.
+    pub(crate) fn encode_length_into(self, length: u64, bytes: &mut Vec<u8>) {
+        match self {
+            Self::Binary => encode_into(&length, bytes),
+            Self::Portable => {
+                // As CBOR writes a number, but for the three bits that say what it counts.
+                let start = bytes.len();
+                self.encode_into(&length, bytes);
+                bytes[start] |= CBOR_ARRAY;
+            }
         }
     }
 
@@ -209,6 +226,56 @@ pub fn decode_prefix<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, &[u8]), De
     Ok((value, &bytes[used..]))
 }
 
+/// Hands the values that `bytes` begin with to `take`, until it wants no more, at most `count`; how
+/// many that were, and the bytes behind them. In one go, which is faster than one by one.
+///
+/// # Errors
+/// If the bytes do not begin with such values.
+pub(crate) fn decode_while<T: DeserializeOwned>(
+    bytes: &[u8],
+    count: usize,
+    take: impl FnMut(T) -> bool,
+) -> Result<(usize, &[u8]), DecodeError> {
+    let values = Values { count, take, of: PhantomData };
+    let (taken, used) = bincode::serde::seed_decode_from_slice(values, bytes, CONFIG)
+        .map_err(|error| DecodeError::Value(error.to_string()))?;
+    Ok((taken, &bytes[used..]))
+}
+
+/// What [`decode_while`] asks the decoder for: a tuple, since its length is not stored.
+struct Values<T, F> {
+    count: usize,
+    take: F,
+    of: PhantomData<T>,
+}
+
+impl<'de, T: DeserializeOwned, F: FnMut(T) -> bool> DeserializeSeed<'de> for Values<T, F> {
+    type Value = usize;
+
+    fn deserialize<D: Deserializer<'de>>(self, decoder: D) -> Result<usize, D::Error> {
+        decoder.deserialize_tuple(self.count, self)
+    }
+}
+
+impl<'de, T: DeserializeOwned, F: FnMut(T) -> bool> Visitor<'de> for Values<T, F> {
+    type Value = usize;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} values", self.count)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut values: A) -> Result<usize, A::Error> {
+        let mut taken = 0;
+        while let Some(value) = values.next_element()? {
+            taken += 1;
+            if !(self.take)(value) {
+                break;
+            }
+        }
+        Ok(taken)
+    }
+}
+
 /// The bytes of `value` in an envelope.
 ///
 /// # Panics
@@ -310,6 +377,9 @@ fn checksum(envelope: &[u8], body: &[u8]) -> u32 {
     hasher.update(body);
     hasher.finalize()
 }
+
+/// The type of an array in the first byte of a CBOR value; that of an unsigned number is 0.
+const CBOR_ARRAY: u8 = 4 << 5;
 
 /// A decoder never allocates more than this for one value: a corrupt length must not exhaust
 /// memory.

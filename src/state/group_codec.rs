@@ -1,40 +1,69 @@
 //! The bytes of one key group: how many entries, then the entries.
 
-use std::collections::BTreeMap;
-
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::state::codec::{self, DecodeError, Format};
 use crate::state::error::RestoreError;
 use crate::state::hash::KeyHash;
-use crate::state::key_group::{Key, KeyGroup, KeyGroupCount, KeyGroupRange};
+use crate::state::key_group::{KeyGroup, KeyGroupCount, KeyGroupRange};
 use crate::state::snapshot::Bytes;
 
-/// The bytes of the entries of one group.
-pub(crate) fn encode_group<E: Serialize>(format: Format, entries: &[E]) -> Bytes {
-    match format {
-        Format::Portable => Bytes::from(format.encode(entries)),
-        Format::Binary => {
-            let mut bytes = codec::encode(&(entries.len() as u64));
-            entries.iter().for_each(|entry| codec::encode_into(entry, &mut bytes));
-            Bytes::from(bytes)
+/// The bytes of one group, which grow by one entry after the other.
+#[derive(Clone, Debug, Default)]
+struct GroupWriter {
+    format: Format,
+    len: u64,
+    entries: Vec<u8>,
+}
+
+/// As many bytes as the number of entries takes at most.
+const LENGTH_BYTES: usize = 9;
+
+impl GroupWriter {
+    fn new(format: Format) -> Self {
+        Self { format, ..Self::default() }
+    }
+
+    #[inline]
+    fn push<E: Serialize>(&mut self, entry: &E) {
+        self.len += 1;
+        self.format.encode_into(entry, &mut self.entries);
+    }
+
+    /// The bytes, if there is an entry.
+    fn finish(self) -> Option<Bytes> {
+        if self.len == 0 {
+            return None;
         }
+        let mut bytes = Vec::with_capacity(LENGTH_BYTES + self.entries.len());
+        self.format.encode_length_into(self.len, &mut bytes);
+        bytes.extend_from_slice(&self.entries);
+        Some(Bytes::from(bytes))
     }
 }
 
-/// The bytes of `entries` by the group of their keys, each group's in the order of `entries`.
-pub(crate) fn encode_by_group<E: Serialize, K: Key>(
+/// The bytes of `entries`, each with the hash of its key, by group: each group's in their order.
+///
+/// # Panics
+/// If an entry is of a group out of `range`.
+pub(crate) fn encode_by_group<E: Serialize>(
     format: Format,
+    range: KeyGroupRange,
     max: KeyGroupCount,
-    entries: &[E],
-    key_of: impl Fn(&E) -> &K,
+    entries: impl IntoIterator<Item = (KeyHash, E)>,
 ) -> Vec<(KeyGroup, Bytes)> {
-    let mut groups: BTreeMap<KeyGroup, Vec<&E>> = BTreeMap::new();
-    for entry in entries {
-        groups.entry(max.group_of(KeyHash::of(key_of(entry)))).or_default().push(entry);
+    let mut writers = Vec::new();
+    for (hash, entry) in entries {
+        let group = max.group_of(hash);
+        assert!(range.contains(group), "an entry of {group} got into {range}");
+        if writers.is_empty() {
+            writers = vec![GroupWriter::new(format); range.group_count()];
+        }
+        writers[usize::from(group.get() - range.first().get())].push(&entry);
     }
-    groups.into_iter().map(|(group, entries)| (group, encode_group(format, &entries))).collect()
+    let groups = range.groups().zip(writers);
+    groups.filter_map(|(group, writer)| Some((group, writer.finish()?))).collect()
 }
 
 /// The entries in the bytes of one group. The caller stops at the first error.
@@ -96,19 +125,48 @@ impl<'a, E: DeserializeOwned> GroupEntries<'a, E> {
         self.group
     }
 
+    /// Hands entries to `take` until it wants no more.
+    pub(crate) fn each(&mut self, take: impl FnMut(E) -> bool) -> Result<(), RestoreError> {
+        match &mut self.entries {
+            Entries::Portable(entries) => {
+                let mut take = take;
+                while entries.next().is_some_and(&mut take) {}
+                Ok(())
+            }
+            Entries::Binary { left, bytes } => {
+                let count = usize::try_from(*left).unwrap_or(usize::MAX);
+                let decoded = codec::decode_while(bytes, count, take);
+                let decoded = decoded.and_then(|(taken, rest)| {
+                    (*left, *bytes) = (*left - taken as u64, rest);
+                    check_end(*left, rest)
+                });
+                decoded.map_err(|error| RestoreError::Decode { group: self.group, error })
+            }
+        }
+    }
+
     fn next_entry(&mut self) -> Result<Option<E>, DecodeError> {
         let (left, bytes) = match &mut self.entries {
             Entries::Portable(entries) => return Ok(entries.next()),
             Entries::Binary { left, bytes } => (left, bytes),
         };
+        check_end(*left, bytes)?;
         if *left == 0 {
-            let trailing = std::mem::take(bytes).len() as u64;
-            return if trailing == 0 { Ok(None) } else { Err(DecodeError::Trailing(trailing)) };
+            return Ok(None);
         }
         *left -= 1;
         let (entry, rest) = codec::decode_prefix(bytes)?;
         *bytes = rest;
         Ok(Some(entry))
+    }
+}
+
+/// Refuses bytes behind the last entry.
+fn check_end(left: u64, bytes: &[u8]) -> Result<(), DecodeError> {
+    if left > 0 || bytes.is_empty() {
+        Ok(())
+    } else {
+        Err(DecodeError::Trailing(bytes.len() as u64))
     }
 }
 

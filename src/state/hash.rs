@@ -8,8 +8,8 @@
 
 use std::hash::{Hash, Hasher};
 
-/// The hash of a key: its low 32 bits choose the key group, its high bits the slot in the group's
-/// table, so that the keys of one group still spread over the whole table.
+/// The hash of a key: its low 32 bits choose the key group, the lowest of them the piece, its high
+/// bits the slot in the piece's table, so that the keys of a piece still spread over the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyHash(u64);
 
@@ -26,6 +26,13 @@ impl KeyHash {
     #[inline]
     pub const fn get(self) -> u64 {
         self.0
+    }
+
+    /// The hash with its lowest bit first. In this order, keys that have their low bits in common
+    /// stand together.
+    #[inline]
+    pub const fn order(self) -> u64 {
+        self.0.reverse_bits()
     }
 
     /// The part that chooses the key group.

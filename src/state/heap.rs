@@ -1,12 +1,19 @@
-//! Keyed state in memory, in pieces: a table for each value of a few hash bits. It does not know
-//! operators, time or storage.
+//! Keyed state in memory, in pieces: a table for each value of some low bits of the hash. It does
+//! not know operators, time or storage.
 //!
-//! A snapshot shares the pieces and takes microseconds; the first write to a piece that is still
-//! shared copies that one alone (rule 114). Pieces are not key groups: to find a record's group
-//! costs as much as to find its entry, so that is left to whoever encodes the snapshot.
+//! A snapshot shares the pieces and copies no entry; the first write to a piece that is still
+//! shared copies that one alone (rule 114). As the state grows, one piece after the other is split
+//! by one more bit (linear hashing), so that no copy keeps a record for long, and a piece fits the
+//! caches while it is copied, encoded or restored.
 //!
-//! Invariant: every key belongs to the range. It is checked where a snapshot is encoded and
-//! restored, and at every update if debug assertions are on.
+//! Pieces are not key groups: to find a record's group costs as much as to find its entry, so that
+//! is left to whoever encodes the snapshot. A group's entries are written in the order of their
+//! hashes, the lowest bit first: however far the state is split, that is one piece after the other,
+//! and equal state gives equal bytes.
+//!
+//! Invariants: every key belongs to the range, which is checked where a snapshot is encoded and
+//! restored, and at every update if debug assertions are on. The number of pieces decides in which
+//! one a key is.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -15,11 +22,12 @@ use std::sync::Arc;
 use crate::element::Record;
 use crate::state::codec::Format;
 use crate::state::error::RestoreError;
-use crate::state::group_codec::{GroupEntries, check_owner, encode_by_group, encode_group};
+use crate::state::group_codec::{GroupEntries, check_owner, encode_by_group};
 use crate::state::hash::KeyHash;
 use crate::state::key_group::{Key, KeyGroup, KeyGroupCount, KeyGroupRange};
 use crate::state::piece::Piece;
 use crate::state::snapshot::{Bytes, Share};
+use crate::state::stream::Stream;
 use crate::state::table::Table;
 
 /// The state of one operator in one subtask, by key.
@@ -27,8 +35,10 @@ use crate::state::table::Table;
 pub struct KeyedState<K, S> {
     range: KeyGroupRange,
     max: KeyGroupCount,
-    /// None before the first entry, later [`KeyedState::piece_count`].
+    /// At least one. Who has no piece yet is in the one without the highest bit of the mask.
     pieces: Vec<Piece<Table<K, S>>>,
+    /// One less than the number of pieces, rounded up to a power of two.
+    mask: usize,
     /// The keys that were updated since [`KeyedState::changes`], if that is wanted.
     changed: Option<BTreeSet<K>>,
 }
@@ -47,6 +57,8 @@ pub struct Visited {
     pub has_changed: bool,
     /// The next call goes on to the next entry.
     pub is_done: bool,
+    /// It is to vanish.
+    pub vanishes: bool,
 }
 
 impl<K: Key, S: Record> KeyedState<K, S> {
@@ -56,7 +68,7 @@ impl<K: Key, S: Record> KeyedState<K, S> {
     /// If the range has groups that do not exist.
     pub fn new(range: KeyGroupRange, max: KeyGroupCount) -> Self {
         range.assert_within(max);
-        Self { range, max, pieces: Vec::new(), changed: None }
+        Self { range, max, pieces: vec![Piece::default()], mask: 0, changed: None }
     }
 
     /// Lets `change` see and set the state of `key`; the entry vanishes if it is left `None`.
@@ -85,20 +97,59 @@ impl<K: Key, S: Record> KeyedState<K, S> {
             "{key:?} belongs to another subtask than the one of {}",
             self.range
         );
-        if self.pieces.is_empty() {
-            self.lay_out();
-        }
         if let Some(changed) = &mut self.changed {
             changed.insert(key.clone());
         }
         let index = self.index_of(hash);
-        self.pieces[index].get_mut().update(hash, key, change)
+        let table = self.pieces[index].get_mut();
+        match table.find(hash, key) {
+            Some(position) => table.update_at(position, change),
+            None => self.update_vacant(hash, key, change),
+        }
     }
 
-    /// Lets `look` see and set the state of the entry at `place`, which moves on behind it, or at
-    /// the end of a piece to the next one, or to the first one again. The entry vanishes if its
-    /// state is left `None`.
-    pub fn visit(&mut self, place: &mut Place, look: impl FnOnce(&mut Option<S>) -> Visited) {
+    /// Lets `change` set the state of `key`, which has none.
+    #[cold]
+    #[inline(never)]
+    fn update_vacant<R>(
+        &mut self,
+        hash: KeyHash,
+        key: &K,
+        change: impl FnOnce(&K, &mut Option<S>) -> R,
+    ) -> R {
+        let index = self.index_of(hash);
+        let table = self.pieces[index].get_mut();
+        if !table.is_indexed() {
+            table.index_anew();
+            if let Some(position) = table.find(hash, key) {
+                return table.update_at(position, change);
+            }
+        }
+        let mut slot = None;
+        let result = change(key, &mut slot);
+        if let Some(state) = slot {
+            table.insert(hash, key.clone(), state);
+            if table.len() > Self::PIECE_LEN_MAX && self.pieces.len() < PIECES_MAX {
+                self.split_next();
+            }
+        }
+        result
+    }
+
+    /// Splits the next piece, which need not be the one that has grown too large: its turn comes.
+    fn split_next(&mut self) {
+        let new = self.pieces.len();
+        self.mask = (new + 1).next_power_of_two() - 1;
+        let mask = self.mask;
+        let piece = &mut self.pieces[new & (mask >> 1)];
+        let (stays, gone) = piece.take().split(|hash| place_of(hash, mask) == new);
+        *piece = Piece::Owned(stays);
+        self.pieces.push(Piece::Owned(gone));
+    }
+
+    /// Lets `look` see and change the state of the entry at `place`, which moves on behind it, or
+    /// at the end of a piece to the next one, or to the first one again.
+    pub fn visit(&mut self, place: &mut Place, look: impl FnOnce(&mut S) -> Visited) {
         let Some(piece) = self.pieces.get_mut(place.piece) else {
             *place = Place::default();
             return;
@@ -107,15 +158,20 @@ impl<K: Key, S: Record> KeyedState<K, S> {
             *place = Place { piece: place.piece + 1, position: 0 };
             return;
         }
-        let changed = &mut self.changed;
-        let moves = piece.get_mut().update_at(place.position, |key, state| {
-            let visited = look(state);
-            if let Some(changed) = changed.as_mut().filter(|_| visited.has_changed) {
-                changed.insert(key.clone());
-            }
-            visited.is_done && state.is_some()
-        });
-        place.position += usize::from(moves);
+        let table = piece.get_mut();
+        // Where it stands: to move each state out and back would cost more than to look at it.
+        let (key, state) = table.at_mut(place.position);
+        let visited = look(state);
+        if let Some(changed) = &mut self.changed
+            && (visited.has_changed || visited.vanishes)
+        {
+            changed.insert(key.clone());
+        }
+        if visited.vanishes {
+            table.remove(place.position);
+        } else {
+            place.position += usize::from(visited.is_done);
+        }
     }
 
     /// From now on it is noted which keys are updated.
@@ -131,8 +187,8 @@ impl<K: Key, S: Record> KeyedState<K, S> {
             let value = self.get(&key).cloned();
             (key, value)
         };
-        let max = self.max;
-        Arc::new(ChangeShare { max, changes: changed.into_iter().map(with_value).collect() })
+        let changes = changed.into_iter().map(with_value).collect();
+        Arc::new(ChangeShare { range: self.range, max: self.max, changes })
     }
 
     /// Applies what [`KeyedState::changes`] gave of the same range.
@@ -158,9 +214,6 @@ impl<K: Key, S: Record> KeyedState<K, S> {
     /// The state of `key`.
     pub fn get(&self, key: &K) -> Option<&S> {
         let hash = KeyHash::of(key);
-        if self.pieces.is_empty() {
-            return None;
-        }
         self.pieces[self.index_of(hash)].get().get(hash, key)
     }
 
@@ -169,10 +222,7 @@ impl<K: Key, S: Record> KeyedState<K, S> {
     #[inline]
     pub fn touch_index(&self, key: &K) -> usize {
         let hash = KeyHash::of(key);
-        match self.pieces.is_empty() {
-            true => 0,
-            false => self.pieces[self.index_of(hash)].get().touch_index(hash),
-        }
+        self.pieces[self.index_of(hash)].get().touch_index(hash)
     }
 
     /// Looks where the state of `key` would lie, so that it is near when it is needed. The number
@@ -180,10 +230,7 @@ impl<K: Key, S: Record> KeyedState<K, S> {
     #[inline]
     pub fn touch(&self, key: &K) -> usize {
         let hash = KeyHash::of(key);
-        match self.pieces.is_empty() {
-            true => 0,
-            false => self.pieces[self.index_of(hash)].get().touch(hash, key),
-        }
+        self.pieces[self.index_of(hash)].get().touch(hash, key)
     }
 
     /// How many keys have state.
@@ -203,8 +250,9 @@ impl<K: Key, S: Record> KeyedState<K, S> {
 
     /// The state as it is now, whatever is written later. Copies no entry.
     pub fn snapshot(&mut self) -> Arc<dyn Share> {
-        let pieces = self.pieces.iter_mut().filter(|piece| !piece.get().is_empty());
-        let pieces = pieces.map(Piece::share).collect();
+        let pieces = self.pieces.iter_mut().enumerate();
+        let pieces = pieces.filter(|(_, piece)| !piece.get().is_empty());
+        let pieces = pieces.map(|(index, piece)| (index, piece.share())).collect();
         Arc::new(StateShare { range: self.range, max: self.max, pieces })
     }
 
@@ -218,49 +266,65 @@ impl<K: Key, S: Record> KeyedState<K, S> {
         format: Format,
         groups: &[(KeyGroup, Bytes)],
     ) -> Result<(), RestoreError> {
-        let mut entries = Vec::with_capacity(groups.len());
-        for (group, bytes) in groups {
-            entries.push(GroupEntries::<(K, S)>::new(format, self.range, *group, bytes)?);
-        }
-        let len_max: usize = entries.iter().map(GroupEntries::len_max).sum();
-        let piece_count = if groups.is_empty() { 0 } else { self.piece_count() };
-        // First the entries of all pieces, then one index after the other.
-        let mut pieces: Vec<Vec<(K, S)>> = Vec::with_capacity(piece_count);
-        let share = len_max.checked_div(piece_count).unwrap_or_default();
-        // Pieces are not equal.
-        let room = share + share / 16;
-        pieces.resize_with(piece_count, || Vec::with_capacity(room));
-        for group in entries {
-            let owner = group.group();
-            for entry in group {
-                let entry = entry?;
-                let hash = KeyHash::of(&entry.0);
-                check_owner(owner, self.max.group_of(hash))?;
-                pieces[piece_of(hash, piece_count)].push(entry);
+        let mut seen = BTreeSet::new();
+        let streams = groups.iter().map(|(group, bytes)| {
+            let entries = GroupEntries::new(format, self.range, *group, bytes)?;
+            Ok(Stream::new(entries, self.max, seen.insert(*group)))
+        });
+        let mut streams = streams.collect::<Result<Vec<_>, RestoreError>>()?;
+        let mut restored = Self::new(self.range, self.max);
+        restored.fill(&mut streams)?;
+        // What stands in another order than that in which it is written.
+        for stream in &mut streams {
+            let group = stream.group();
+            while let Some((key, state)) = stream.next()? {
+                let before = restored.update(&key, |_, slot| slot.replace(state));
+                if before.is_some() {
+                    return Err(RestoreError::Duplicate { group });
+                }
             }
         }
-        let duplicate =
-            |key: K| RestoreError::Duplicate { group: self.max.group_of(KeyHash::of(&key)) };
-        let tables = pieces.into_iter().map(|entries| Table::of(entries).map_err(duplicate));
-        self.pieces = tables.map(|table| table.map(Piece::Owned)).collect::<Result<_, _>>()?;
+        self.pieces = restored.pieces;
+        self.mask = restored.mask;
         Ok(())
     }
 
-    /// A power of two.
-    fn piece_count(&self) -> usize {
-        self.range.group_count().next_power_of_two().min(PIECES_MAX)
+    /// Takes from the streams what they hold in order, a few pieces at once.
+    fn fill(&mut self, streams: &mut [Stream<'_, K, S>]) -> Result<(), RestoreError> {
+        let len_max: usize = streams.iter().map(|stream| stream.len_max()).sum();
+        // As many pieces as have room for some more entries.
+        let count = len_max.div_ceil(Self::PIECE_LEN_MAX / 4 * 3);
+        let count = count.next_power_of_two().min(PIECES_MAX);
+        self.mask = count - 1;
+        self.pieces.resize_with(count, Piece::default);
+        let bits = self.mask.trailing_ones();
+        // Pieces are not equal.
+        let room = len_max / count + len_max / count / 16;
+        for first in (0..count).step_by(PIECES_AT_ONCE) {
+            let mut pieces = vec![Vec::new(); PIECES_AT_ONCE.min(count - first)];
+            pieces.iter_mut().for_each(|piece| piece.reserve_exact(room));
+            for stream in &mut *streams {
+                stream.fill(bits, first, &mut pieces)?;
+            }
+            for (place, entries) in (first..).zip(pieces) {
+                let index = place.reverse_bits().checked_shr(usize::BITS - bits).unwrap_or(0);
+                self.pieces[index] = Piece::Owned(Table::of(entries));
+            }
+        }
+        Ok(())
     }
 
     #[inline]
     fn index_of(&self, hash: KeyHash) -> usize {
-        piece_of(hash, self.pieces.len())
+        let place = place_of(hash, self.mask);
+        if place < self.pieces.len() { place } else { place & (self.mask >> 1) }
     }
 
-    #[cold]
-    #[inline(never)]
-    fn lay_out(&mut self) {
-        self.pieces.resize_with(self.piece_count(), Piece::default);
-    }
+    /// The most entries of a piece that is not to be split.
+    const PIECE_LEN_MAX: usize = match size_of::<(K, S)>() {
+        0..16 => PIECE_BYTES / 16,
+        size => PIECE_BYTES / size + 8,
+    };
 }
 
 impl<K: Key, S: Record> fmt::Debug for KeyedState<K, S> {
@@ -269,51 +333,56 @@ impl<K: Key, S: Record> fmt::Debug for KeyedState<K, S> {
     }
 }
 
-/// Which of so many pieces a key is in: by the low bits of the hash, since a table uses the high
-/// ones.
+/// The low bits of a hash, since a table uses the high ones.
 #[inline]
-fn piece_of(hash: KeyHash, piece_count: usize) -> usize {
-    hash.get() as usize & (piece_count - 1)
+fn place_of(hash: KeyHash, mask: usize) -> usize {
+    hash.get() as usize & mask
 }
 
 struct StateShare<K, S> {
     range: KeyGroupRange,
     max: KeyGroupCount,
-    pieces: Vec<Arc<Table<K, S>>>,
+    /// Those with entries, with their index.
+    pieces: Vec<(usize, Arc<Table<K, S>>)>,
 }
 
 impl<K: Key, S: Record> Share for StateShare<K, S> {
-    /// Sorts the entries by key, so that equal state gives equal bytes whatever its history: the
-    /// price is paid by the thread that writes the snapshot.
+    /// Sorts the entries, so that equal state gives equal bytes whatever its history: the price is
+    /// paid by the thread that writes the snapshot.
     fn encode_groups(&self, format: Format) -> Vec<(KeyGroup, Bytes)> {
-        let mut groups: Vec<Vec<(&K, &S)>> = vec![Vec::new(); self.range.group_count()];
-        for (key, state) in self.pieces.iter().flat_map(|piece| piece.iter()) {
-            let group = self.max.group_of(KeyHash::of(key));
-            assert!(self.range.contains(group), "{key:?} of {group} got into {}", self.range);
-            groups[usize::from(group.get() - self.range.first().get())].push((key, state));
-        }
-        let groups = self.range.groups().zip(groups).filter(|(_, entries)| !entries.is_empty());
-        let encode = |(group, mut entries): (KeyGroup, Vec<(&K, &S)>)| {
-            entries.sort_unstable_by_key(|(key, _)| *key);
-            (group, encode_group(format, &entries))
-        };
-        groups.map(encode).collect()
+        let mut pieces: Vec<_> = self.pieces.iter().collect();
+        pieces.sort_unstable_by_key(|(index, _)| index.reverse_bits());
+        let entries = pieces.into_iter().flat_map(|(_, piece)| {
+            let entries = piece.iter().map(|entry| (KeyHash::of(entry.0), entry));
+            let entries = entries.map(|(hash, entry)| (hash.order(), hash, entry));
+            let mut entries: Vec<_> = entries.collect();
+            entries.sort_unstable_by_key(|(order, _, (key, _))| (*order, *key));
+            entries.into_iter().map(|(_, hash, entry)| (hash, entry))
+        });
+        encode_by_group(format, self.range, self.max, entries)
     }
 }
 
 struct ChangeShare<K, S> {
+    range: KeyGroupRange,
     max: KeyGroupCount,
     changes: Vec<(K, Option<S>)>,
 }
 
 impl<K: Key, S: Record> Share for ChangeShare<K, S> {
     fn encode_groups(&self, format: Format) -> Vec<(KeyGroup, Bytes)> {
-        encode_by_group(format, self.max, &self.changes, |(key, _)| key)
+        let changes = self.changes.iter().map(|change| (KeyHash::of(&change.0), change));
+        encode_by_group(format, self.range, self.max, changes)
     }
 }
 
-/// Small enough that copying one piece does not hold the records up; more would only cost memory.
-const PIECES_MAX: usize = 256;
+/// What a write after a snapshot copies at the most, but for its index and for what entries hold
+/// elsewhere. More would keep the record for longer, less would make more pieces to share.
+const PIECE_BYTES: usize = 1 << 17;
+/// More are not shared in a millisecond. If there are more entries, the pieces grow.
+const PIECES_MAX: usize = 1 << 13;
+/// So many fit the caches.
+const PIECES_AT_ONCE: usize = 8;
 
 #[cfg(test)]
 mod tests {
@@ -377,6 +446,52 @@ mod tests {
         }
         assert_eq!(share.encode_groups(Format::Binary), before);
         assert_ne!(state.snapshot().encode_groups(Format::Binary), before);
+    }
+
+    /// An entry so large that few make a piece.
+    type Wide = [[u64; 32]; 16];
+
+    fn wide(numbers: impl IntoIterator<Item = u64>) -> KeyedState<u64, Wide> {
+        let mut state = KeyedState::new(KeyGroupRange::all(MAX), MAX);
+        let entry = |number| [[number; 32]; 16];
+        numbers.into_iter().for_each(|n| state.update(&n, |_, slot| *slot = Some(entry(n))));
+        state
+    }
+
+    #[test]
+    fn pieces_that_split_keep_every_entry_and_stay_small() {
+        let mut state = wide(0..400);
+        let share = state.snapshot();
+        let bytes = share.encode_groups(Format::Binary);
+        for number in 400..1000 {
+            state.update(&number, |_, slot| *slot = Some([[number; 32]; 16]));
+        }
+        assert!(state.pieces.len() > 16, "{} pieces", state.pieces.len());
+        let longest = state.pieces.iter().map(|piece| piece.get().len()).max();
+        assert!(longest <= Some(2 * KeyedState::<u64, Wide>::PIECE_LEN_MAX), "{longest:?}");
+        assert!((0..1000).all(|number| state.get(&number) == Some(&[[number; 32]; 16])));
+        assert_eq!((state.len(), state.iter().count()), (1000, 1000));
+        assert_eq!(share.encode_groups(Format::Binary), bytes);
+        assert_eq!(wide((0..400).rev()).snapshot().encode_groups(Format::Binary), bytes);
+    }
+
+    #[test]
+    fn entries_in_any_order_are_restored() {
+        let groups = wide(0..500).snapshot().encode_groups(Format::Portable);
+        let turned = groups.iter().map(|(group, bytes)| {
+            let mut entries: Vec<(u64, Wide)> = Format::Portable.decode(bytes).unwrap();
+            entries.reverse();
+            (*group, Bytes::from(Format::Portable.encode(&entries)))
+        });
+        let turned: Vec<_> = turned.collect();
+        assert_ne!(turned, groups);
+        let mut restored = wide([]);
+        restored.restore(Format::Portable, &turned).unwrap();
+        assert_eq!(restored.snapshot().encode_groups(Format::Portable), groups);
+        for number in 0..500 {
+            restored.update(&number, |_, slot| assert_eq!(slot.take(), Some([[number; 32]; 16])));
+        }
+        assert!(restored.is_empty());
     }
 
     #[test]

@@ -11,6 +11,7 @@ pub mod operator;
 mod piece;
 pub mod snapshot;
 pub mod store;
+mod stream;
 pub mod table;
 pub mod timers;
 

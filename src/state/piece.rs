@@ -52,11 +52,17 @@ impl<T: Clone + Default> Piece<T> {
         shared
     }
 
+    /// The value, in whose place comes the default one.
+    pub(crate) fn take(&mut self) -> T {
+        match std::mem::take(self) {
+            Self::Owned(value) => value,
+            Self::Shared(shared) => Arc::unwrap_or_clone(shared),
+        }
+    }
+
     #[cold]
     #[inline(never)]
     fn take_back(&mut self) {
-        if let Self::Shared(shared) = std::mem::take(self) {
-            *self = Self::Owned(Arc::unwrap_or_clone(shared));
-        }
+        *self = Self::Owned(self.take());
     }
 }

@@ -9,7 +9,8 @@
 //! iteration order on every machine.
 //!
 //! Invariants: the size of the index is zero or a power of two and at least one slot is vacant;
-//! between an entry's home and its slot no slot is vacant.
+//! between an entry's home and its slot no slot is vacant. The index has all entries or, as long as
+//! nobody has asked for one since they were restored, none.
 
 use std::hash::Hash;
 
@@ -36,28 +37,23 @@ impl<K, S> Default for Table<K, S> {
 }
 
 impl<K: Hash + Eq + Clone, S: Clone> Table<K, S> {
-    /// The table of these entries, as if they had come one after the other. The index of a table is
-    /// in the caches while it is made, if no other table is made meanwhile.
-    ///
-    /// # Errors
-    /// The key that is there twice.
-    pub fn of(entries: Vec<(K, S)>) -> Result<Self, K> {
-        let mut table = Self { entries, ..Self::default() };
-        if table.is_empty() {
-            return Ok(table);
-        }
-        let slots = (table.len() * LOAD_DENOMINATOR).div_ceil(LOAD_NUMERATOR);
-        table.index_of_size(slots.next_power_of_two().max(SLOTS_MIN));
-        for position in 0..table.len() {
-            let key = &table.entries[position].0;
-            let hash = KeyHash::of(key);
-            if table.find(hash, key).is_some() {
-                return Err(key.clone());
-            }
-            table.enter(hash, position);
-        }
-        table.stand_in = table.entries.first().map(|(_, state)| state.clone());
-        Ok(table)
+    /// The table of these entries, of which no two have the same key. Its index is made when it is
+    /// needed.
+    pub(crate) fn of(entries: Vec<(K, S)>) -> Self {
+        let stand_in = entries.first().map(|(_, state)| state.clone());
+        Self { entries, stand_in, ..Self::default() }
+    }
+
+    /// Whether [`Table::find`] finds what is there.
+    pub(crate) fn is_indexed(&self) -> bool {
+        !self.index.is_empty() || self.is_empty()
+    }
+
+    /// An empty table with room for so many entries.
+    pub(crate) fn with_room(entries: usize) -> Self {
+        let mut table = Self { entries: Vec::with_capacity(entries), ..Self::default() };
+        table.index_for(entries);
+        table
     }
 
     /// How many entries it holds.
@@ -75,6 +71,9 @@ impl<K: Hash + Eq + Clone, S: Clone> Table<K, S> {
     /// The state of `key`, whose hash is `hash`.
     #[inline]
     pub fn get(&self, hash: KeyHash, key: &K) -> Option<&S> {
+        if !self.is_indexed() {
+            return self.iter().find(|(found, _)| *found == key).map(|(_, state)| state);
+        }
         Some(&self.entries[self.find(hash, key)?].1)
     }
 
@@ -92,23 +91,8 @@ impl<K: Hash + Eq + Clone, S: Clone> Table<K, S> {
         self.entries.get(position).map_or(0, |(found, _)| usize::from(found == key))
     }
 
-    /// Lets `change` see and set the state of `key`, whose hash is `hash`; the entry vanishes if
-    /// the state is left `None`.
-    #[inline]
-    pub fn update<R>(
-        &mut self,
-        hash: KeyHash,
-        key: &K,
-        change: impl FnOnce(&K, &mut Option<S>) -> R,
-    ) -> R {
-        match self.find(hash, key) {
-            Some(position) => self.update_at(position, change),
-            None => self.update_vacant(hash, key, change),
-        }
-    }
-
-    /// As [`Table::update`], of the entry at a position; if it vanishes, the last one takes its
-    /// place.
+    /// Lets `change` see and set the state of the entry at `position`. The entry vanishes if its
+    /// state is left `None`; the last one takes its place then.
     ///
     /// # Panics
     /// If there are not so many entries.
@@ -129,21 +113,27 @@ impl<K: Hash + Eq + Clone, S: Clone> Table<K, S> {
         result
     }
 
-    /// Lets `change` set the state of `key`, which has none.
-    #[cold]
-    #[inline(never)]
-    fn update_vacant<R>(
-        &mut self,
-        hash: KeyHash,
-        key: &K,
-        change: impl FnOnce(&K, &mut Option<S>) -> R,
-    ) -> R {
-        let mut slot = None;
-        let result = change(key, &mut slot);
-        if let Some(state) = slot {
-            self.insert(hash, key.clone(), state);
+    /// Two tables: of the entries that stay, and of those whose hash `goes`.
+    pub(crate) fn split(self, goes: impl Fn(KeyHash) -> bool) -> (Self, Self) {
+        // The halves are not equal.
+        let room = self.len() / 2 + self.len() / 16;
+        let (mut stays, mut gone) = (Self::with_room(room), Self::with_room(room));
+        for (key, state) in self.entries {
+            let hash = KeyHash::of(&key);
+            let part = if goes(hash) { &mut gone } else { &mut stays };
+            part.insert(hash, key, state);
         }
-        result
+        (stays, gone)
+    }
+
+    /// The entry at `position`.
+    ///
+    /// # Panics
+    /// If there are not so many entries.
+    #[inline]
+    pub(crate) fn at_mut(&mut self, position: usize) -> (&K, &mut S) {
+        let (key, state) = &mut self.entries[position];
+        (key, state)
     }
 
     /// The entries, in an order that follows from the operations alone.
@@ -163,9 +153,9 @@ impl<K: Hash + Eq + Clone, S: Clone> Table<K, S> {
         hash.low() as u32 & !(self.index.len() as u32).wrapping_sub(1)
     }
 
-    /// The position of `key`.
+    /// The position of `key`, whose hash is `hash`, if there is an index.
     #[inline]
-    fn find(&self, hash: KeyHash, key: &K) -> Option<usize> {
+    pub fn find(&self, hash: KeyHash, key: &K) -> Option<usize> {
         let mask = self.index.len().checked_sub(1)?;
         let fragment = self.fragment(hash);
         let mut at = self.home(hash);
@@ -185,28 +175,30 @@ impl<K: Hash + Eq + Clone, S: Clone> Table<K, S> {
         }
     }
 
-    /// Adds an entry for a key that has none.
-    fn insert(&mut self, hash: KeyHash, key: K, state: S) {
+    /// Adds an entry for `key`, whose hash is `hash` and which has none.
+    pub fn insert(&mut self, hash: KeyHash, key: K, state: S) {
         if (self.len() + 1) * LOAD_DENOMINATOR > self.index.len() * LOAD_NUMERATOR {
-            self.index_anew((self.index.len() * 2).max(SLOTS_MIN));
+            self.index_anew();
         }
         self.stand_in.get_or_insert_with(|| state.clone());
         self.entries.push((key, state));
         self.enter(hash, self.len() - 1);
     }
 
-    /// Makes an index of this size.
+    /// Makes an index with room for another entry.
     #[cold]
     #[inline(never)]
-    fn index_anew(&mut self, slots: usize) {
-        self.index_of_size(slots);
+    pub(crate) fn index_anew(&mut self) {
+        self.index_for(self.len() + 1);
         for position in 0..self.len() {
             self.enter(KeyHash::of(&self.entries[position].0), position);
         }
     }
 
-    /// Makes an index without numbers.
-    fn index_of_size(&mut self, slots: usize) {
+    /// Makes an index for so many entries, without numbers.
+    fn index_for(&mut self, entries: usize) {
+        let slots = (entries * LOAD_DENOMINATOR).div_ceil(LOAD_NUMERATOR);
+        let slots = slots.next_power_of_two().max(SLOTS_MIN);
         assert!(slots <= SLOTS_MAX, "a table holds at most {SLOTS_MAX} entries");
         self.index = vec![VACANT; slots].into();
         self.shift = u64::BITS - slots.trailing_zeros();
@@ -234,7 +226,10 @@ impl<K: Hash + Eq + Clone, S: Clone> Table<K, S> {
     /// Removes the entry at `position` and returns its state; the last entry takes its place.
     #[cold]
     #[inline(never)]
-    fn remove(&mut self, position: usize) -> S {
+    pub(crate) fn remove(&mut self, position: usize) -> S {
+        if !self.is_indexed() {
+            self.index_anew();
+        }
         let hash = KeyHash::of(&self.entries[position].0);
         self.vacate(self.slot_of(hash, position));
         let last = self.len() - 1;
@@ -278,7 +273,12 @@ mod tests {
     use super::*;
 
     fn set(table: &mut Table<u64, u64>, key: u64, state: Option<u64>) {
-        table.update(KeyHash::of(&key), &key, |_, slot| *slot = state);
+        let hash = KeyHash::of(&key);
+        match (table.find(hash, &key), state) {
+            (Some(position), _) => table.update_at(position, |_, slot| *slot = state),
+            (None, Some(state)) => table.insert(hash, key, state),
+            (None, None) => {}
+        }
     }
 
     #[test]
@@ -298,20 +298,20 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_entries_is_the_one_that_they_would_have_come_to_one_by_one() {
-        assert!(Table::<u64, u64>::of(Vec::new()).unwrap().index.is_empty());
-        let entries = || (0..1000_u64).map(|number| ((number + 1).pow(5), number));
-        let mut table = Table::of(entries().collect()).unwrap();
-        let mut grown = Table::default();
-        entries().for_each(|(key, state)| set(&mut grown, key, Some(state)));
-        assert!(table.iter().eq(grown.iter()));
-        for (key, state) in entries() {
-            assert_eq!(table.get(KeyHash::of(&key), &key), Some(&state));
-            set(&mut table, key, Some(state + 1));
+    fn a_split_keeps_every_entry_in_one_part() {
+        let keys = || (0..1000_u64).map(|number| (number + 1).pow(5));
+        let mut table = Table::default();
+        keys().for_each(|key| set(&mut table, key, Some(key + 1)));
+        let goes = |hash: KeyHash| hash.get() % 4 == 1;
+        let (mut stays, mut gone) = table.split(goes);
+        assert_eq!(stays.len() + gone.len(), 1000);
+        for key in keys() {
+            let hash = KeyHash::of(&key);
+            let part = if goes(hash) { &mut gone } else { &mut stays };
+            assert_eq!(part.get(hash, &key), Some(&(key + 1)));
+            set(part, key, None);
         }
-        assert_eq!(table.len(), 1000);
-        let twice = entries().chain([(32, 7)]).collect();
-        assert_eq!(Table::of(twice).unwrap_err(), 32);
+        assert!(stays.is_empty() && gone.is_empty());
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! Timers: a set of (time, key) that belongs to the keyed state (rule 88), by event time or by the
 //! clock of the machine. It does not know what time it is, nor what a timer does.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
 use crate::element::Record;
 use crate::state::codec::Format;
 use crate::state::error::RestoreError;
-use crate::state::group_codec::{GroupEntries, check_owner, encode_by_group, encode_group};
+use crate::state::group_codec::{GroupEntries, check_owner, encode_by_group};
 use crate::state::hash::KeyHash;
 use crate::state::key_group::{Key, KeyGroup, KeyGroupCount, KeyGroupRange};
 use crate::state::piece::Piece;
@@ -90,8 +90,8 @@ impl<K: Key, T: Time> Timers<K, T> {
             let is_there = self.set.get().contains(&timer);
             (timer, is_there)
         };
-        let max = self.max;
-        Arc::new(TimerChanges { max, changes: changed.into_iter().map(with_presence).collect() })
+        let changes = changed.into_iter().map(with_presence).collect();
+        Arc::new(TimerChanges { range: self.range, max: self.max, changes })
     }
 
     /// Applies what [`Timers::changes`] gave of the same range.
@@ -131,7 +131,7 @@ impl<K: Key, T: Time> Timers<K, T> {
     /// first change while the snapshot is still needed copies the whole set.
     pub fn snapshot(&mut self) -> Arc<dyn Share> {
         let timers = if self.is_empty() { Arc::default() } else { self.set.share() };
-        Arc::new(TimerShare { max: self.max, timers })
+        Arc::new(TimerShare { range: self.range, max: self.max, timers })
     }
 
     /// Takes over what a snapshot of the same range encoded, in place of what is there.
@@ -165,34 +165,35 @@ impl<K: Key, T: Time> fmt::Debug for Timers<K, T> {
 }
 
 struct TimerShare<K, T> {
+    range: KeyGroupRange,
     max: KeyGroupCount,
     timers: Arc<BTreeSet<(T, K)>>,
 }
 
 impl<K: Key, T: Time> Share for TimerShare<K, T> {
     fn encode_groups(&self, format: Format) -> Vec<(KeyGroup, Bytes)> {
-        let mut groups: BTreeMap<KeyGroup, Vec<&(T, K)>> = BTreeMap::new();
-        for timer in self.timers.iter() {
-            groups.entry(self.max.group_of(KeyHash::of(&timer.1))).or_default().push(timer);
-        }
-        groups.into_iter().map(|(group, timers)| (group, encode_group(format, &timers))).collect()
+        let timers = self.timers.iter().map(|timer| (KeyHash::of(&timer.1), timer));
+        encode_by_group(format, self.range, self.max, timers)
     }
 }
 
 struct TimerChanges<K, T> {
+    range: KeyGroupRange,
     max: KeyGroupCount,
     changes: Vec<((T, K), bool)>,
 }
 
 impl<K: Key, T: Time> Share for TimerChanges<K, T> {
     fn encode_groups(&self, format: Format) -> Vec<(KeyGroup, Bytes)> {
-        encode_by_group(format, self.max, &self.changes, |((_, key), _)| key)
+        let changes = self.changes.iter().map(|change| (KeyHash::of(&change.0.1), change));
+        encode_by_group(format, self.range, self.max, changes)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::codec;
 
     const MAX: KeyGroupCount = KeyGroupCount::new(128).expect("within 1 to 32768");
 
@@ -261,7 +262,7 @@ mod tests {
         let mut timers: Timers<u64> = Timers::new(KeyGroupRange::all(MAX), MAX);
         let owner = MAX.group_of(KeyHash::of(&1_u64));
         let group = KeyGroup::new((owner.get() + 1) % 128);
-        let bytes = encode_group(Format::Binary, &[(at(1), 1_u64)]);
+        let bytes = Bytes::from(codec::encode(&vec![(at(1), 1_u64)]));
         let error = timers.restore(Format::Binary, &[(group, bytes.clone())]);
         assert_eq!(error, Err(RestoreError::ForeignKey { group, owner }));
         let error = timers.restore(Format::Binary, &[(owner, bytes.clone()), (owner, bytes)]);

@@ -14,6 +14,9 @@ use proptest::prelude::*;
 
 const MAX: KeyGroupCount = KeyGroupCount::new(8).expect("within 1 to 32768");
 
+/// A value of eight kilobytes.
+type Wide = [[u64; 32]; 32];
+
 /// A key, and the state it gets.
 type Write = (u16, Option<u32>);
 
@@ -24,7 +27,16 @@ proptest! {
         let mut map = BTreeMap::new();
         for (key, state) in writes {
             let hash = KeyHash::of(&key);
-            let before = table.update(hash, &key, |_, slot| std::mem::replace(slot, state));
+            let before = match (table.find(hash, &key), state) {
+                (Some(position), _) => {
+                    table.update_at(position, |_, slot| std::mem::replace(slot, state))
+                }
+                (None, Some(state)) => {
+                    table.insert(hash, key, state);
+                    None
+                }
+                (None, None) => None,
+            };
             prop_assert_eq!(before, map.get(&key).copied());
             write(&mut map, key, state);
             prop_assert_eq!(table.len(), map.len());
@@ -67,6 +79,45 @@ proptest! {
             prop_assert_eq!(restored.get(&key), state.get(&key));
         }
         prop_assert_eq!(restored.snapshot().encode_groups(Format::Binary), groups);
+    }
+
+    /// With entries so large that pieces split: what is shared, cloned and restored meanwhile shows
+    /// the state of its moment.
+    #[test]
+    fn rule_114_pieces_split_under_snapshots_and_lose_nothing(
+        rounds in vec(vec((0..2000_u16, prop::option::weighted(0.8, any::<u8>())), 0..150), 1..5),
+        restored_at in 0_usize..5,
+    ) {
+        let empty = || KeyedState::<u16, Wide>::new(KeyGroupRange::all(MAX), MAX);
+        let (mut state, mut map) = (empty(), BTreeMap::new());
+        let mut taken = Vec::new();
+        for (round, writes) in rounds.into_iter().enumerate() {
+            for (key, value) in writes {
+                let value = value.map(|number| [[u64::from(number); 32]; 32]);
+                state.update(&key, |_, slot| *slot = value);
+                match value {
+                    Some(value) => map.insert(key, value),
+                    None => map.remove(&key),
+                };
+            }
+            taken.push((state.snapshot(), map.clone()));
+            if round == restored_at {
+                let groups = state.snapshot().encode_groups(Format::Binary);
+                state = empty();
+                state.restore(Format::Binary, &groups).expect("just encoded");
+            }
+        }
+        for (share, map) in taken {
+            let groups = share.encode_groups(Format::Binary);
+            let mut restored = empty();
+            restored.restore(Format::Binary, &groups).expect("just encoded");
+            let entries = restored.iter().map(|(key, value)| (*key, *value));
+            let entries: BTreeMap<_, _> = entries.collect();
+            prop_assert!(entries == map);
+            let mut again = empty();
+            map.iter().for_each(|(key, value)| again.update(key, |_, slot| *slot = Some(*value)));
+            prop_assert!(again.snapshot().encode_groups(Format::Binary) == groups);
+        }
     }
 
     #[test]

@@ -103,20 +103,23 @@ impl<S> Kinds<S> {
     /// keeps it out of the registers.
     #[inline(never)]
     pub(crate) fn settled(&self, state: Option<S>) -> Option<S> {
-        state.filter(|state| !self.is_blank.is_some_and(|is_blank| is_blank(state)))
+        state.filter(|state| !self.is_blank(state))
+    }
+
+    /// Whether the state is as good as none.
+    pub(crate) fn is_blank(&self, state: &S) -> bool {
+        self.is_blank.is_some_and(|is_blank| is_blank(state))
     }
 
     /// Goes on in the state of a key; whether all of it has been looked at.
-    pub(crate) fn sweep(&mut self, state: &mut Option<S>, now: Times, work: &mut Work) -> bool {
-        let Some(value) = state else { return true };
+    pub(crate) fn sweep(&mut self, state: &mut S, now: Times, work: &mut Work) -> bool {
         while let Some(sweeper) = self.sweepers.get_mut(self.next) {
-            if !sweeper.sweep(value, now, work) {
+            if !sweeper.sweep(state, now, work) {
                 return false;
             }
             self.next += 1;
         }
         self.next = 0;
-        *state = self.settled(state.take());
         true
     }
 

@@ -51,10 +51,12 @@ fn mapped(map: &MapDescriptor<Parts, u64, u64>, parts: &mut Parts, now: Times) -
 
 /// Sweeps a state until all of it has been looked at; how many calls that took.
 fn swept(kinds: &mut Kinds<Parts>, state: &mut Option<Parts>, now: Times, budget: usize) -> usize {
+    let Some(value) = state else { return 1 };
     let mut calls = 1;
-    while !kinds.sweep(state, now, &mut Work::new(budget)) {
+    while !kinds.sweep(value, now, &mut Work::new(budget)) {
         calls += 1;
     }
+    *state = kinds.settled(state.take());
     calls
 }
 
@@ -194,8 +196,8 @@ fn what_can_be_seen_does_not_depend_on_how_far_the_clean_up_is() {
         map.view(&mut parts, at(0)).insert(number, number);
     }
     let mut kinds = Kinds::new().with(&map);
+    kinds.sweep(&mut parts, at(5), &mut Work::new(7));
     let mut state = Some(parts);
-    kinds.sweep(&mut state, at(5), &mut Work::new(7));
     kinds.purge(&mut state, at(10));
     assert_eq!(state, None);
 }
