@@ -140,9 +140,13 @@ impl<'a, E: DeserializeOwned> GroupEntries<'a, E> {
                     (*left, *bytes) = (*left - taken as u64, rest);
                     check_end(*left, rest)
                 });
-                decoded.map_err(|error| RestoreError::Decode { group: self.group, error })
+                decoded.map_err(|error| self.wrong(error))
             }
         }
+    }
+
+    fn wrong(&self, error: DecodeError) -> RestoreError {
+        RestoreError::Decode { group: self.group, field: None, error }
     }
 
     fn next_entry(&mut self) -> Result<Option<E>, DecodeError> {
@@ -174,9 +178,7 @@ impl<E: DeserializeOwned> Iterator for GroupEntries<'_, E> {
     type Item = Result<E, RestoreError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let group = self.group;
-        let wrong = |error| RestoreError::Decode { group, field: None, error };
-        self.next_entry().map_err(wrong).transpose()
+        self.next_entry().map_err(|error| self.wrong(error)).transpose()
     }
 }
 
