@@ -591,6 +591,8 @@ fn a_store_of_state_that_is_older_than_the_checkpoint_ends_the_job_at_once() {
 #[cfg(feature = "sqlite")]
 #[test]
 fn a_store_of_state_that_another_process_keeps_locked_is_named_at_the_end() {
+    use std::sync::Mutex;
+
     use cofferdam::connector::sqlite::SqliteStateStore;
     use rusqlite::Connection;
     let folder = tempfile::tempdir().unwrap();

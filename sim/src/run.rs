@@ -340,11 +340,7 @@ impl Run {
         let of_attempts = self.outcomes_of_attempts();
         let mut sinks = Sinks::of(world, job, state, &of_attempts);
         if world.is_done() {
-            sinks.look_behind(
-                &|| Taken::of(world, &self.case, self.mode.mechanism),
-                state,
-                &of_attempts,
-            );
+            sinks.look_behind(&|| Taken::of(world, &self.case, self.mode.mechanism), &of_attempts);
         }
         let layouts: Vec<Layout> = self.jobs.iter().map(layout_of).collect();
         let operators = job.graph().vertex_ids().flat_map(|vertex| job.operators(vertex));

@@ -153,10 +153,18 @@ pub trait Reference: Send + Sync {
     }
 }
 
-/// A reference whose rows each come of one cell, and have that cell's key.
+/// A reference whose rows each come of one cell.
 pub trait ByCell {
     /// The operator whose cells they are.
     fn operator(&self) -> &'static str;
+
+    /// The encoded keys of all cells, also of those that are empty at the end.
+    fn keys(&self) -> Vec<Vec<u8>>;
+
+    /// Whether a cell's rows replace each other: their key is the cell's.
+    fn rows_have_cell_s_key(&self) -> bool {
+        true
+    }
 
     /// Every row for this sink that a cell gives when it takes in exactly these records, with one
     /// effect for each occurrence, in this order, until nothing can follow; in the order in which
@@ -165,6 +173,12 @@ pub trait ByCell {
 }
 
 impl Outcome {
+    /// The rows for a sink.
+    pub(crate) fn rows(&self, sink: &str) -> Vec<Vec<u8>> {
+        let rows = self.outputs.get(sink);
+        rows.map_or(Vec::new(), |rows| rows.iter().map(<[u8]>::to_vec).collect())
+    }
+
     /// Notes the final value of a cell.
     pub(crate) fn cell<K: Serialize + ?Sized, V: Serialize>(
         &mut self,

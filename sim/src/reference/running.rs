@@ -172,6 +172,10 @@ where
         "fold"
     }
 
+    fn keys(&self) -> Vec<Vec<u8>> {
+        self.keys.iter().map(|(_, encoded)| encoded.clone()).collect()
+    }
+
     fn rows(&self, _sink: &str, key: &[u8], applied: &[RecordId]) -> Vec<Vec<u8>> {
         let Some((key, values)) = self.values(key, applied) else { return Vec::new() };
         let first = match self.emits {

@@ -1,6 +1,6 @@
 //! The reference of smoke-alarm: a sensor's readings sorted, then one after the other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cofferdam::operator::pattern::Track;
@@ -97,12 +97,13 @@ impl ByCell for SmokeAlarmReference {
         "detect"
     }
 
+    fn keys(&self) -> Vec<Vec<u8>> {
+        let sensors: BTreeSet<&str> = self.readings.iter().map(|of| of.sensor.as_str()).collect();
+        sensors.into_iter().map(codec::encode).collect()
+    }
+
     fn rows(&self, sink: &str, _key: &[u8], applied: &[RecordId]) -> Vec<Vec<u8>> {
-        let outcome = self.apply(applied.iter().map(|record| record.offset as usize));
-        outcome
-            .outputs
-            .get(sink)
-            .map_or(Vec::new(), |rows| rows.iter().map(<[u8]>::to_vec).collect())
+        self.apply(applied.iter().map(|record| record.offset as usize)).rows(sink)
     }
 }
 

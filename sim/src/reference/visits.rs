@@ -1,13 +1,13 @@
 //! The reference of visits: a visitor's visits sorted, then one after the other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cofferdam::state::codec;
 
 use crate::jobs::seconds::Seconds;
 use crate::jobs::visits::{Counted, Visit, Visitor};
-use crate::reference::{Effects, Outcome, RecordId, Reference};
+use crate::reference::{ByCell, Effects, Outcome, RecordId, Reference};
 
 /// Repeated records count once: the same visit again says nothing new.
 pub(crate) struct VisitsReference {
@@ -80,6 +80,25 @@ impl Reference for VisitsReference {
 
     fn run_all(&self) -> Outcome {
         self.apply(0..self.visits.len())
+    }
+
+    fn by_cell(&self) -> Option<&dyn ByCell> {
+        Some(self)
+    }
+}
+
+impl ByCell for VisitsReference {
+    fn operator(&self) -> &'static str {
+        "count"
+    }
+
+    fn keys(&self) -> Vec<Vec<u8>> {
+        let visitors: BTreeSet<&str> = self.visits.iter().map(|of| of.visitor.as_str()).collect();
+        visitors.into_iter().map(codec::encode).collect()
+    }
+
+    fn rows(&self, sink: &str, _key: &[u8], applied: &[RecordId]) -> Vec<Vec<u8>> {
+        self.apply(applied.iter().map(|record| record.offset as usize)).rows(sink)
     }
 }
 

@@ -1,13 +1,15 @@
 //! The reference of windows: a key's events sorted, then cut.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
+
+use cofferdam::state::codec;
 
 use crate::jobs::row::Row;
 use crate::jobs::seconds::Seconds;
 use crate::jobs::timed::{Event, WindowKind, WindowSum};
-use crate::reference::{Doubts, Effects, Outcome, RecordId, Reference, doubts_of_late};
+use crate::reference::{ByCell, Doubts, Effects, Outcome, RecordId, Reference, doubts_of_late};
 
 /// Every event is in time for all its windows, so each has one row.
 pub(crate) struct WindowsReference {
@@ -103,6 +105,30 @@ impl Reference for WindowsReference {
 
     fn run_all(&self) -> Outcome {
         self.apply(0..self.events.len())
+    }
+
+    fn by_cell(&self) -> Option<&dyn ByCell> {
+        (!self.may_be_late).then_some(self)
+    }
+}
+
+impl ByCell for WindowsReference {
+    fn operator(&self) -> &'static str {
+        "sums"
+    }
+
+    fn keys(&self) -> Vec<Vec<u8>> {
+        let keys: BTreeSet<&str> = self.events.iter().map(|event| event.key.as_str()).collect();
+        keys.into_iter().map(codec::encode).collect()
+    }
+
+    /// Each window of a key has a row.
+    fn rows_have_cell_s_key(&self) -> bool {
+        false
+    }
+
+    fn rows(&self, sink: &str, _key: &[u8], applied: &[RecordId]) -> Vec<Vec<u8>> {
+        self.apply(applied.iter().map(|record| record.offset as usize)).rows(sink)
     }
 }
 

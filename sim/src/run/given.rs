@@ -8,10 +8,10 @@ use cofferdam::guarantee::{Mechanism, SinkContract};
 use cofferdam::id::AttemptId;
 use cofferdam::trace::{Origin, RecordId};
 
-use super::{Shown, Sinks, State, vertices_of};
+use super::{Shown, Sinks, vertices_of};
 use crate::jobs::Case;
 use crate::log::Log;
-use crate::oracle::{Cells, Fired, Given, RowFact};
+use crate::oracle::{Fired, Given, RowFact};
 use crate::reference::{ByCell, Outcome, Table};
 use crate::world::{Applied, World, cell_hash};
 
@@ -98,7 +98,8 @@ impl<'a> Taken<'a> {
             if row.map(|row| row.bytes) == due.map(Vec::as_slice) {
                 continue;
             }
-            let of_key = match (self.case.reference.by_cell(), row) {
+            let cells = self.case.reference.by_cell().filter(|of| of.rows_have_cell_s_key());
+            let of_key = match (cells, row) {
                 (Some(cells), row) => {
                     let rows = |origins: &[Origin]| cells.rows(sink, key, &records(origins));
                     let origins = self.behind(self.lists(cells, key), row.copied(), rows);
@@ -123,13 +124,7 @@ impl<'a> Taken<'a> {
     }
 
     /// What was given to a sink that shows nothing but rows that timers fire.
-    pub(super) fn fired(
-        &self,
-        sink: &str,
-        rows: &[RowFact<'_>],
-        due: &[&[u8]],
-        expected: &Cells,
-    ) -> Option<Fired> {
+    pub(super) fn fired(&self, sink: &str, rows: &[RowFact<'_>], due: &[&[u8]]) -> Option<Fired> {
         let cells = self.case.reference.by_cell()?;
         let mut fired = Fired::default();
         if !self.is_kept() {
@@ -137,7 +132,7 @@ impl<'a> Taken<'a> {
         }
         let shown: BTreeSet<(AttemptId, &[u8])> =
             rows.iter().map(|row| (row.attempt, row.bytes)).collect();
-        for key in expected.get(cells.operator()).into_iter().flat_map(Table::keys) {
+        for key in &cells.keys() {
             let lists = self.lists(cells, key);
             if self.is_kept() {
                 let rows = |origins: &[Origin]| cells.rows(sink, key, &records(origins));
@@ -170,7 +165,6 @@ impl Sinks<'_> {
     pub(super) fn look_behind<'b>(
         &mut self,
         taken: &dyn Fn() -> Taken<'b>,
-        state: &State,
         of_attempts: &BTreeMap<AttemptId, Outcome>,
     ) {
         let taken = LazyCell::new(taken);
@@ -184,7 +178,7 @@ impl Sinks<'_> {
                     if sink.shows_others_that_fired() =>
                 {
                     let Shown { uid, rows, expected, .. } = sink;
-                    sink.fired = taken.fired(uid, rows, expected, &state.expected.cells);
+                    sink.fired = taken.fired(uid, rows, expected);
                 }
                 SinkContract::Plain
                 | SinkContract::Idempotent
