@@ -166,6 +166,11 @@ pub trait ByCell {
         true
     }
 
+    /// Whether it can say what comes of a record that is taken in twice.
+    fn knows_of_repeats(&self) -> bool {
+        true
+    }
+
     /// Every row for this sink that a cell gives when it takes in exactly these records, with one
     /// effect for each occurrence, in this order, until nothing can follow; in the order in which
     /// it gives them.

@@ -127,6 +127,11 @@ impl ByCell for WindowsReference {
         false
     }
 
+    /// The window of a record that comes again may have had its row, and then it is late.
+    fn knows_of_repeats(&self) -> bool {
+        false
+    }
+
     fn rows(&self, sink: &str, _key: &[u8], applied: &[RecordId]) -> Vec<Vec<u8>> {
         self.apply(applied.iter().map(|record| record.offset as usize)).rows(sink)
     }

@@ -134,6 +134,10 @@ impl<'a> Taken<'a> {
             rows.iter().map(|row| (row.attempt, row.bytes)).collect();
         for key in &cells.keys() {
             let lists = self.lists(cells, key);
+            let repeats = |list: &List| without_repeats(&list.origins).len() < list.origins.len();
+            if !cells.knows_of_repeats() && lists.iter().any(repeats) {
+                return None;
+            }
             if self.is_kept() {
                 let rows = |origins: &[Origin]| cells.rows(sink, key, &records(origins));
                 fired.due.extend(counts(rows(self.behind(lists, None, rows)).into_iter()));
