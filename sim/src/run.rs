@@ -340,7 +340,9 @@ impl Run {
         let of_attempts = self.outcomes_of_attempts();
         let mut sinks = Sinks::of(world, job, state, &of_attempts);
         if world.is_done() {
-            sinks.look_behind(&|| Taken::of(world, &self.case, self.mode.mechanism), &of_attempts);
+            let records_trigger = self.records.iter().any(|(_, _, rows)| *rows > 0);
+            let taken = || Taken::of(world, &self.case, self.mode.mechanism);
+            sinks.look_behind(&taken, &of_attempts, records_trigger);
         }
         let layouts: Vec<Layout> = self.jobs.iter().map(layout_of).collect();
         let operators = job.graph().vertex_ids().flat_map(|vertex| job.operators(vertex));

@@ -87,7 +87,8 @@ fn by_provenance(facts: &Facts<'_>, claim: Level) -> Vec<Finding> {
 
 /// Whether rows that timers fired can be told from those of records, which provenance judges.
 fn shows_only_fired_rows(facts: &Facts<'_>, sink: &SinkFacts<'_>) -> bool {
-    let only_fired = || sink.rows.iter().all(|row| row.origin.record.is_none());
+    let only_fired =
+        || sink.fired.is_some() || sink.rows.iter().all(|row| row.origin.record.is_none());
     let shows_each_row = match sink.contract {
         SinkContract::Plain | SinkContract::TwoPhase | SinkContract::WriteAhead => true,
         SinkContract::Idempotent | SinkContract::Discard => false,

@@ -1,11 +1,14 @@
 //! The references of the joins: every left event looked at with every right one.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cofferdam::state::codec;
+
 use crate::jobs::row::Row;
 use crate::jobs::timed::{Enriched, Event, Pair};
-use crate::reference::{Doubts, Effects, Outcome, RecordId, Reference, doubts_of_late};
+use crate::reference::{ByCell, Doubts, Effects, Outcome, RecordId, Reference, doubts_of_late};
 
 /// Pairs that are near in time. Which of the two records of a pair triggers its row depends on
 /// which comes second, so no row is expected of either: pairs are judged by their values.
@@ -99,6 +102,35 @@ impl Reference for IntervalReference {
 
     fn run_all(&self) -> Outcome {
         self.pairs(self.events.iter().collect())
+    }
+
+    fn by_cell(&self) -> Option<&dyn ByCell> {
+        (!self.may_be_late).then_some(self)
+    }
+}
+
+impl ByCell for IntervalReference {
+    fn operator(&self) -> &'static str {
+        "join"
+    }
+
+    fn keys(&self) -> Vec<Vec<u8>> {
+        let keys: BTreeSet<&str> = self.events.iter().map(|event| event.key.as_str()).collect();
+        keys.into_iter().map(codec::encode).collect()
+    }
+
+    /// Each pair of a key has a row.
+    fn rows_have_cell_s_key(&self) -> bool {
+        false
+    }
+
+    /// What a record is to be paired with may be gone when it comes again.
+    fn knows_of_repeats(&self) -> bool {
+        false
+    }
+
+    fn rows(&self, sink: &str, _key: &[u8], applied: &[RecordId]) -> Vec<Vec<u8>> {
+        self.pairs(picked(&self.events, applied)).rows(sink)
     }
 }
 

@@ -123,7 +123,8 @@ impl<'a> Taken<'a> {
         given
     }
 
-    /// What was given to a sink that shows nothing but rows that timers fire.
+    /// What was given to a sink that shows nothing but rows that timers fire, or rows of which no
+    /// one record is known to trigger them.
     pub(super) fn fired(&self, sink: &str, rows: &[RowFact<'_>], due: &[&[u8]]) -> Option<Fired> {
         let cells = self.case.reference.by_cell()?;
         let mut fired = Fired::default();
@@ -170,6 +171,7 @@ impl Sinks<'_> {
         &mut self,
         taken: &dyn Fn() -> Taken<'b>,
         of_attempts: &BTreeMap<AttemptId, Outcome>,
+        records_trigger: bool,
     ) {
         let taken = LazyCell::new(taken);
         for sink in &mut self.0 {
@@ -179,7 +181,7 @@ impl Sinks<'_> {
                     sink.given = taken.table(uid, rows, expected_table, of_attempts);
                 }
                 SinkContract::Plain | SinkContract::TwoPhase | SinkContract::WriteAhead
-                    if sink.shows_others_that_fired() =>
+                    if !(sink.is_expected() || records_trigger && sink.shows_triggered()) =>
                 {
                     let Shown { uid, rows, expected, .. } = sink;
                     sink.fired = taken.fired(uid, rows, expected);
@@ -203,16 +205,18 @@ impl Shown<'_> {
         shown.into_iter().eq(expected)
     }
 
-    /// Whether it shows other rows than are expected, and none that a record triggered.
-    fn shows_others_that_fired(&self) -> bool {
-        if self.rows.iter().any(|row| row.origin.record.is_some()) {
-            return false;
-        }
+    /// Whether a record triggered any of its rows.
+    fn shows_triggered(&self) -> bool {
+        self.rows.iter().any(|row| row.origin.record.is_some())
+    }
+
+    /// Whether it shows the rows that are expected.
+    fn is_expected(&self) -> bool {
         let mut shown: Vec<&[u8]> = self.rows.iter().map(|row| row.bytes).collect();
         let mut expected = self.expected.clone();
         shown.sort_unstable();
         expected.sort_unstable();
-        shown != expected
+        shown == expected
     }
 }
 
