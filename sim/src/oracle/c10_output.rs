@@ -16,7 +16,7 @@ use cofferdam::guarantee::{Level, SinkContract};
 use cofferdam::id::AttemptId;
 use cofferdam::trace::RecordId;
 
-use super::delivery::{Effect, are_among, count, count_rows, distinct};
+use super::delivery::{Effect, are_among, are_same_rows, count, count_rows, distinct};
 use super::given::{of_fired, of_table};
 use super::values::{differing_cells, readable};
 use super::{Anomaly, Facts, Finding, Oracle, Scope, SinkFacts, Subject, c10_state};
@@ -132,6 +132,32 @@ fn by_value(facts: &Facts<'_>, sink: &SinkFacts<'_>, claim: Level) -> Vec<Findin
     findings
 }
 
+/// What nobody can say of rows that timers fired over state that has not kept each record once.
+pub(super) fn unjudged(facts: &Facts<'_>) -> Vec<(Subject, String)> {
+    let claim = facts.output_claim.unwrap_or(Level::None);
+    let is_by_value = matches!(claim, Level::AtMostOnce | Level::AtLeastOnce)
+        && facts.state_promise != Level::ExactlyOnce;
+    if !(is_by_value && facts.is_finished) {
+        return Vec::new();
+    }
+    let is_open = |sink: &&SinkFacts<'_>| {
+        let is_explained = sink.fired.is_some() || !sink.expected_of_attempt.is_empty();
+        !is_explained
+            && shows_only_fired_rows(facts, sink)
+            && !are_same_rows(sink.rows, sink.expected)
+            && !is_state_right(facts)
+    };
+    let text = |sink: &SinkFacts<'_>| {
+        let uid = sink.uid;
+        let text = format!(
+            "timers fired rows of '{uid}' over state that has not taken in each record once, and \
+             nobody can say which rows are due then"
+        );
+        (Subject::Output, text)
+    };
+    facts.sinks.iter().filter(is_open).map(text).collect()
+}
+
 /// Whether the final state is that of the whole input: rows that it has given are the reference's.
 /// State that was taken back on the way may have given others.
 fn is_state_right(facts: &Facts<'_>) -> bool {
@@ -178,8 +204,9 @@ fn finding(claim: Level, anomaly: Anomaly, record: Option<RecordId>, text: Strin
 
 #[cfg(test)]
 mod tests {
+    use super::super::judge as judge_all;
     use super::super::testing::*;
-    use super::super::{AppliedFact, RowFact, StateFacts};
+    use super::super::{AppliedFact, RowFact, StateFacts, Verdict};
     use super::*;
     use cofferdam::guarantee::Mechanism;
     use cofferdam::trace::Origin;
@@ -270,6 +297,12 @@ mod tests {
         assert_eq!(allowed(Mechanism::Tracked, least, once), [false]);
         // State that counts twice fires other rows, which nobody can tell from lost ones.
         assert!(allowed(Mechanism::Tracked, least, least).is_empty());
+        let (output_claim, facts) = (Some(least), facts(&[]));
+        let state = StateFacts { incarnations: &incarnations, ..facts.state };
+        let facts = Facts { sinks: &sinks, state, state_promise: least, output_claim, ..facts };
+        assert_eq!(unjudged(&facts).len(), 1);
+        assert_eq!(judge_all(&facts).output, Some(Verdict::Unknown));
+        assert_eq!(unjudged(&Facts { output_claim: Some(once), ..facts }), []);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use cofferdam::guarantee::Level;
 use cofferdam::trace::{RecordId, TraceEvent, Traced};
 
 use super::seen::{Levels, Seen, levels};
-use super::{Anomaly, Facts, Finding, ORACLES, Oracle, Scope, Subject};
+use super::{Anomaly, Facts, Finding, ORACLES, Oracle, Scope, Subject, c10_output};
 
 /// Whether a promise was kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -54,7 +54,7 @@ pub fn judge(facts: &Facts<'_>) -> Judgement {
 pub fn judge_claims(facts: &Facts<'_>) -> Judgement {
     let findings: Vec<Finding> = ORACLES.iter().flat_map(|oracle| ask(oracle, facts)).collect();
     let of = |anomaly: Anomaly| findings.iter().filter(move |found| found.anomaly == anomaly);
-    Judgement {
+    let mut judgement = Judgement {
         state: verdict(facts, &findings, Subject::State),
         output: facts.output_claim.map(|_| verdict(facts, &findings, Subject::Output)),
         levels: None,
@@ -65,7 +65,11 @@ pub fn judge_claims(facts: &Facts<'_>) -> Judgement {
         stuck: !facts.is_finished,
         unjudged: Vec::new(),
         findings,
+    };
+    for (subject, reason) in c10_output::unjudged(facts) {
+        judgement.leave_open(subject, reason);
     }
+    judgement
 }
 
 /// Asks a judge about what it speaks of.
