@@ -237,7 +237,7 @@ fn of_seed(args: &ReplayArgs) -> Result<Plan, Failure> {
     };
     let job = find_job("replay", name)?;
     let Mode { guarantee, mechanism, sink } = args.level.mode("replay")?;
-    args.simulation.barriers.check("replay", &[mechanism])?;
+    args.simulation.check("replay", &[mechanism])?;
     let parameters = Parameters::of(job);
     let of_mode = Mode { guarantee, mechanism, sink };
     let lines = args.simulation.lines()?;

@@ -12,6 +12,7 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::mode::{Mode, ModeArgs, sample};
 use crate::cli::output::{Console, Paint, Painted, Table};
 use crate::cli::simulated::{Faults, PARAMETERS_ARE_FIXED};
+use crate::cli::state::check_home;
 use crate::cli::values::{find_job, positive, seed, word};
 use crate::jobs::{self, BuiltinJob, CaseData, Parameters, Setup};
 
@@ -88,6 +89,7 @@ pub(crate) fn analyze(args: &AnalyzeArgs, console: &Console) -> Result<Exit, Fai
     let mut rows = match job {
         Some(job) if !args.matrix => {
             let mode = args.mode.mode("analyze")?;
+            check_home("analyze", args.state, mode.mechanism)?;
             let varies = Some(probe(job, mode, args)?);
             vec![ClaimRow { schema: Some(SCHEMA), varies, ..ClaimRow::of(job, mode, args)? }]
         }

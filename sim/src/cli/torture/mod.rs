@@ -81,7 +81,7 @@ pub(crate) fn torture(args: &TortureArgs, console: &Console) -> Result<Exit, Fai
     refuse(args, mode)?;
     args.engine.checkpoints.barriers.check("torture", &[mode.mechanism])?;
     args.engine.checkpoints.tell_unused(mode.mechanism, console);
-    args.engine.state.check("torture")?;
+    args.engine.state.check("torture", mode.mechanism)?;
     let (input, format) = input(args, job)?;
     let judge = judge(args, input, format, job, mode)?;
     let mut place = OutputPlace::new(args.output.as_ref())?;
