@@ -55,6 +55,14 @@ fn a_claim_that_is_too_strong_for_a_table_or_for_fired_rows_is_refuted() {
 }
 
 #[test]
+fn rows_of_two_mechanisms_can_be_told_apart() {
+    let both = ["--mechanism", "aligned", "--mechanism", "unaligned", "--seeds", "20"];
+    let done = cofferdam(&with(&ROW, &both)).exits(0);
+    let column = |n: usize| done.out.lines().nth(n).unwrap().split_whitespace().nth(2).unwrap();
+    assert_eq!([column(0), column(1), column(2)], ["MECHANISM", "aligned", "unaligned"]);
+}
+
+#[test]
 fn without_faults_nothing_is_put_to_the_test() {
     let done = cofferdam(&with(&ROW, &["--faults", "none", "--seeds", "5"])).exits(3);
     assert!(done.err.contains("--faults none") && done.err.contains("no fault hit"), "{done:?}");

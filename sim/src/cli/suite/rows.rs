@@ -65,6 +65,7 @@ impl Finished<'_> {
         let columns = [
             "JOB",
             "GUARANTEE",
+            "MECHANISM",
             "SINK",
             "CLAIM: STATE",
             "OUTPUT",
@@ -82,9 +83,10 @@ impl Finished<'_> {
             }
             let output = row.claim.output.map_or("-".to_owned(), |level| level.to_string());
             let (verdict, painted) = verdict_cell(&out);
-            let cells: [(String, Painted); 10] = [
+            let cells: [(String, Painted); 11] = [
                 (out.job.to_owned(), Paint::bold),
                 (row.mode.guarantee.to_string(), Paint::plain),
+                (row.mode.mechanism.to_string(), Paint::plain),
                 (row.mode.sink.to_string(), Paint::plain),
                 (row.claim.state.to_string(), Paint::plain),
                 (output, Paint::plain),
