@@ -13,7 +13,6 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::mode::Mode;
 use crate::cli::output::{Console, command_line};
 use crate::cli::signals;
-use crate::cli::suite::subject_word;
 use crate::jobs::{self, BuiltinJob, Parameters};
 use crate::oracle::{Subject, Verdict};
 use crate::run;
@@ -168,5 +167,5 @@ fn as_text<S: serde::Serializer>(verdict: &Verdict, to: S) -> Result<S::Ok, S::E
 }
 
 fn as_word<S: serde::Serializer>(subject: &Subject, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(subject_word(*subject))
+    to.serialize_str(subject.word())
 }

@@ -24,7 +24,7 @@ use crate::cli::simulated::{PARAMETERS_ARE_FIXED, SimulationArgs};
 use crate::cli::values::{find_job, interval, positive, positive_size, seed, word};
 use crate::cli::{replay, signals};
 use crate::jobs::{self, BuiltinJob, Parameters};
-use crate::oracle::{Subject, Verdict};
+use crate::oracle::Verdict;
 use crate::run;
 
 /// Simulate jobs under failures and put their claims to the test
@@ -316,14 +316,6 @@ fn output_unless(mut child: Child, brake: &Brake) -> io::Result<Option<String>> 
     }
     let text = child.wait_with_output()?.stdout;
     Ok(Some(String::from_utf8_lossy(&text).into_owned()))
-}
-
-/// The word for a side of a job.
-pub(crate) const fn subject_word(subject: Subject) -> &'static str {
-    match subject {
-        Subject::State => "state",
-        Subject::Output => "output",
-    }
 }
 
 fn partition(text: &str) -> Result<(u64, u64), String> {

@@ -8,7 +8,7 @@ use crate::campaign::{Tally, windows_of};
 use crate::cli::mode::Mode;
 use crate::cli::output::{Console, Paint, Painted, Table, grouped, seconds};
 use crate::cli::simulated::build;
-use crate::cli::suite::{Finished, Planned, SuiteArgs, subject_word};
+use crate::cli::suite::{Finished, Planned, SuiteArgs};
 use crate::oracle::Verdict;
 use crate::run;
 use crate::story;
@@ -177,7 +177,7 @@ impl<'a> RowOut<'a> {
             claim: row.claim,
             held: tally.is_held(),
             verdict: tally.verdict().to_string(),
-            refuted_in: tally.refuted_in.iter().map(|subject| subject_word(*subject)).collect(),
+            refuted_in: tally.refuted_in.iter().map(|subject| subject.word()).collect(),
             lost: tally.lost,
             duplicated: tally.duplicated,
             unexpected: tally.unexpected,
