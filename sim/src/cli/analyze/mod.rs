@@ -170,6 +170,9 @@ fn show_matrix(rows: &[ClaimRow], console: &Console) {
         table.row(console.paint, cells);
     }
     table.lines().for_each(|line| console.say(line));
+    for (row, why) in rows.iter().filter_map(|row| Some((row, row.unjudged()?))) {
+        console.say(format!("{}, {}: not judged: {why}", row.job, row.mode));
+    }
     if !mixed.is_empty() {
         let count = mixed.len();
         console.say(format!(
@@ -203,6 +206,9 @@ fn tell(row: &ClaimRow, console: &Console) {
             trial.seeds
         ));
     }
+    if let Some(why) = row.unjudged() {
+        console.say(format!("not judged: {why}"));
+    }
 }
 
 /// Green for exactly-once, red for nothing.
@@ -220,6 +226,11 @@ impl ClaimRow {
     fn weakest_link(&self) -> &str {
         let reason = self.because.first().map_or("", String::as_str);
         reason.split(':').next().unwrap_or(reason)
+    }
+
+    /// Why nothing could be said of some runs of its trial.
+    fn unjudged(&self) -> Option<&str> {
+        self.trial.as_ref()?.unjudged.as_deref()
     }
 
     fn of(job: &'static dyn BuiltinJob, mode: Mode, args: &AnalyzeArgs) -> Result<Self, Failure> {

@@ -30,6 +30,8 @@ struct RowOut<'a> {
     wrong: u64,
     stuck: u64,
     unknown: u64,
+    /// The first reason why, if runs are unknown.
+    unjudged: Option<String>,
     refuting_seeds: u64,
     faults_injected: u64,
     windows: BTreeMap<String, u64>,
@@ -100,6 +102,18 @@ impl Finished<'_> {
         }
         if !console.is_json() {
             table.lines().for_each(|line| console.say(line));
+            self.tell_unjudged(console);
+        }
+    }
+
+    /// Says why runs are unknown, once a row.
+    fn tell_unjudged(&self, console: &Console) {
+        for (row, tally) in self.rows() {
+            if let Some(why) = tally.unjudged_texts().next() {
+                let run::Mode { guarantee, mechanism, sink, .. } = row.mode;
+                let mode = Mode { guarantee, mechanism, sink };
+                console.say(format!("{}, {mode}: not judged: {why}", row.job.name()));
+            }
         }
     }
 
@@ -184,6 +198,7 @@ impl<'a> RowOut<'a> {
             wrong: tally.wrong,
             stuck: tally.stuck,
             unknown: tally.unknown,
+            unjudged: tally.unjudged_texts().next(),
             refuting_seeds: tally.refuted,
             faults_injected: tally.faults(),
             windows: tally.windows.iter().map(|(w, count)| (story::word(w), *count)).collect(),
