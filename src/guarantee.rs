@@ -198,6 +198,11 @@ impl Mechanism {
         }
     }
 
+    /// Whether checkpoints are taken and keyed state goes on from one to the next.
+    pub const fn keeps_state(self) -> bool {
+        self.takes_checkpoints() && !self.drops_state()
+    }
+
     /// Whether keyed state begins empty behind each barrier, and no snapshot holds it.
     pub const fn drops_state(self) -> bool {
         match self {

@@ -283,6 +283,13 @@ impl Tally {
         }
     }
 
+    /// What was not judged, in how many runs, and why.
+    pub fn unjudged_texts(&self) -> impl Iterator<Item = String> {
+        self.unjudged.iter().map(|((subject, reason), runs)| {
+            format!("{}, in {runs} of {} runs: {reason}", subject.word(), self.runs)
+        })
+    }
+
     /// Whether some run was judged and none refuted the claim.
     pub fn is_held(&self) -> bool {
         self.verdict() == Verdict::Held

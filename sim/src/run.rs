@@ -26,8 +26,8 @@ use crate::jobs::{BuiltinJob, Case, CaseData, JobError, OffsetAt, Parameters, Se
 use crate::log::Log;
 use crate::options::{FaultProfile, Options};
 use crate::oracle::{
-    self, AppliedFact, Cells, Facts, Fired, Given, Judgement, Layout, RowFact, SinkFacts,
-    StateFacts, Subject,
+    self, AppliedFact, Cells, Facts, Fired, Given, Judgement, Layout, Levels, RowFact, Seen,
+    SinkFacts, StateFacts, Subject,
 };
 use crate::reference::{ByUid, Doubts, Outcome, Rows, Table, of_uid};
 use crate::world::{Applied, Ending, Plan, World, cell_hash, events_max, hash_bytes, mix};
@@ -393,6 +393,9 @@ impl Run {
         for (subject, reason) in unjudged(&state.doubts, job, self.claim) {
             judgement.leave_open(subject, reason);
         }
+        if let Some(levels) = &mut judgement.levels {
+            forget_doubtful(levels, &state.doubts, job);
+        }
         judgement
     }
 
@@ -658,6 +661,21 @@ fn undisputed(
         }
     }
     expected
+}
+
+/// Says nothing of what was seen where that would rest on what is in doubt. It goes by what was
+/// seen and not by the claim, and so is the same under every claim.
+fn forget_doubtful(levels: &mut Levels, doubts: &Doubts, job: &Job) {
+    let seen = Claim {
+        state: levels.state.map_or(Level::None, Seen::rests_on),
+        output: levels.output.map(Seen::rests_on),
+    };
+    for (subject, _) in unjudged(doubts, job, seen) {
+        match subject {
+            Subject::State => levels.state = None,
+            Subject::Output => levels.output = None,
+        }
+    }
 }
 
 /// What the claim speaks of and is in doubt.

@@ -682,8 +682,7 @@ fn check_mechanism(
     config: &JobConfig,
 ) -> Result<(), GraphError> {
     let JobConfig { mechanism, state: home, checkpoints_concurrent: concurrent, .. } = *config;
-    let keeps_state = mechanism.takes_checkpoints() && !mechanism.drops_state();
-    if home.is_external() && !keeps_state {
+    if home.is_external() && !mechanism.keeps_state() {
         return Err(GraphError::StateHome { home, mechanism });
     }
     if concurrent > 1 && !mechanism.overlaps() {

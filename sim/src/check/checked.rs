@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::campaign::Tally;
-use crate::oracle::{Subject, Verdict};
+use crate::oracle::Verdict;
 
 /// What trying a job has come to. As text it says what was found and what was not looked at.
 #[derive(Clone, Debug)]
@@ -23,13 +23,7 @@ impl Checked {
         } else if tally.faults() == 0 {
             reasons.push("no fault hit any run".to_owned());
         }
-        for ((subject, reason), runs) in &tally.unjudged {
-            let subject = match subject {
-                Subject::State => "state",
-                Subject::Output => "output",
-            };
-            reasons.push(format!("{subject}, in {runs} of {} runs: {reason}", tally.runs));
-        }
+        reasons.extend(tally.unjudged_texts());
         reasons.extend(of_all);
         Self { tally, reasons }
     }

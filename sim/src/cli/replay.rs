@@ -13,11 +13,10 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::mode::{LevelArgs, Mode};
 use crate::cli::output::Console;
 use crate::cli::simulated::{PARAMETERS_ARE_FIXED, SimulationArgs, build};
-use crate::cli::suite::subject_word;
 use crate::cli::values::{find_job, positive, seed};
 use crate::decide::Divergence;
 use crate::jobs::{BuiltinJob, Parameters};
-use crate::oracle::{Anomaly, Judgement, Levels, Seen, Verdict};
+use crate::oracle::{Anomaly, Judgement, Levels, Seen, Subject, Verdict};
 use crate::run::{self, Report, Run, Script};
 use crate::scenario::{ClaimText, Matched, Scenario, Seed, VERSION, subject_name};
 use crate::story;
@@ -88,8 +87,10 @@ struct Out<'a> {
     output_hash: String,
     state_verdict: String,
     output_verdict: Option<String>,
-    state_level: Seen,
+    /// None if it was not judged in full.
+    state_level: Option<Seen>,
     output_level: Option<Seen>,
+    unjudged: Vec<UnjudgedOut<'a>>,
     lost: usize,
     duplicated: usize,
     unexpected: usize,
@@ -98,6 +99,13 @@ struct Out<'a> {
     seen_again: u64,
     diverged: Vec<String>,
     violation: Option<ViolationOut>,
+}
+
+/// A side of the job that was not judged in full.
+#[derive(Serialize)]
+struct UnjudgedOut<'a> {
+    subject: &'static str,
+    reason: &'a str,
 }
 
 /// What broke the claim.
@@ -184,6 +192,11 @@ fn levels(judgement: &Judgement) -> Levels {
     judgement.levels.expect("a run that is played again is judged in full")
 }
 
+fn unjudged(judgement: &Judgement) -> Vec<UnjudgedOut<'_>> {
+    let open = judgement.unjudged.iter();
+    open.map(|(subject, reason)| UnjudgedOut { subject: subject.word(), reason }).collect()
+}
+
 /// Lets so many events happen; whether there would be more.
 fn stops_at(run: &mut Run, until: u64) -> bool {
     while run.world().events() < until {
@@ -237,7 +250,7 @@ fn of_seed(args: &ReplayArgs) -> Result<Plan, Failure> {
     };
     let job = find_job("replay", name)?;
     let Mode { guarantee, mechanism, sink } = args.level.mode("replay")?;
-    args.simulation.barriers.check("replay", &[mechanism])?;
+    args.simulation.check("replay", &[mechanism])?;
     let parameters = Parameters::of(job);
     let of_mode = Mode { guarantee, mechanism, sink };
     let lines = args.simulation.lines()?;
@@ -323,7 +336,7 @@ fn violation(run: &Run, report: &Report) -> Option<ViolationOut> {
     });
     Some(ViolationOut {
         what: anomaly_word(finding.anomaly),
-        r#where: subject_word(finding.subject),
+        r#where: finding.subject.word(),
         record,
         why: finding.text.clone(),
         oracle: finding.oracle,
@@ -362,6 +375,7 @@ impl Replayed<'_> {
                 output_verdict: judgement.output.map(|verdict| verdict.to_string()),
                 state_level: levels.state,
                 output_level: levels.output,
+                unjudged: unjudged(judgement),
                 lost: judgement.lost,
                 duplicated: judgement.duplicated,
                 unexpected: judgement.unexpected,
@@ -384,15 +398,18 @@ impl Replayed<'_> {
         let (report, judgement) = (self.report, &self.report.judgement);
         let levels = levels(judgement);
         let paint = console.paint;
-        let side = |name: &str, verdict: Verdict, claim: Level, seen: Seen| {
-            let word = verdict.to_string();
+        let side = |subject: Subject, verdict: Verdict, claim: Level, seen: Option<Seen>| {
+            let (name, word) = (subject.word(), verdict.to_string());
             let word = if verdict == Verdict::Held { paint.good(&word) } else { paint.bad(&word) };
+            let seen = seen.map_or("not known".to_owned(), |seen| seen.to_string());
             console.say(format!("{name:7} {word}: the claim is {claim}, what was seen is {seen}"));
+            for (_, reason) in judgement.unjudged.iter().filter(|(of, _)| *of == subject) {
+                console.say(format!("        not judged: {reason}"));
+            }
         };
-        side("state", judgement.state, report.claim.state, levels.state);
-        let output = judgement.output.zip(report.claim.output).zip(levels.output);
-        if let Some(((verdict, claim), level)) = output {
-            side("output", verdict, claim, level);
+        side(Subject::State, judgement.state, report.claim.state, levels.state);
+        if let Some((verdict, claim)) = judgement.output.zip(report.claim.output) {
+            side(Subject::Output, verdict, claim, levels.output);
         }
         if report.seen_again > 0 {
             console.say(format!(
@@ -433,7 +450,7 @@ impl Replayed<'_> {
                 same_build && !same_trace && !is_edited && diverged.is_empty() && !is_paused;
         }
         let judgement = &report.judgement;
-        let sides = [("state", Some(judgement.state)), ("output", judgement.output)];
+        let sides = [(Subject::State, Some(judgement.state)), (Subject::Output, judgement.output)];
         let has = |verdict| sides.iter().find(|(_, of_side)| *of_side == Some(verdict));
         let (exit, text) = if is_other_run {
             let text = "not deterministic: the same build has given another trace";
@@ -441,12 +458,14 @@ impl Replayed<'_> {
         } else if args.strict && !diverged.is_empty() {
             (Exit::NotDeterministic, "--strict: decisions of the scenario do not apply".to_owned())
         } else if let Some((side, _)) = has(Verdict::Violated) {
-            (Exit::Violated, format!("the claim for the {side} is violated"))
+            (Exit::Violated, format!("the claim for the {} is violated", side.word()))
         } else if is_paused {
             let text = format!("stopped after {} events, nothing is judged", report.events);
             (Exit::Unknown, text)
         } else if let Some((side, _)) = has(Verdict::Unknown) {
-            (Exit::Unknown, format!("nothing can be said about the {side}"))
+            let reason = judgement.unjudged.iter().find(|(of, _)| of == side);
+            let reason = reason.map_or(String::new(), |(_, reason)| format!(": {reason}"));
+            (Exit::Unknown, format!("nothing can be said about the {}{reason}", side.word()))
         } else if plan.is_vacuous {
             let text = "nothing of the scenario applies, so the run shows nothing of it";
             (Exit::Unknown, text.to_owned())

@@ -141,7 +141,7 @@ pub(crate) fn run(args: &RunArgs, console: &Console) -> Result<Exit, Failure> {
     let job = find_job("run", &args.job)?;
     let mode = args.engine.mode.mode("run")?;
     args.engine.checkpoints.barriers.check("run", &[mode.mechanism])?;
-    args.engine.state.check("run")?;
+    args.engine.state.check("run", mode.mechanism)?;
     args.engine.checkpoints.tell_unused(mode.mechanism, console);
     let claim = args.savepoint.claim(&args.resume)?;
     let kept = args.engine.checkpoints.kept();

@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use cofferdam::guarantee::{Claim, Level, StateHome};
+use cofferdam::guarantee::{Claim, Level, Mechanism, StateHome};
 
 use crate::cli::barriers::{BarrierArgs, with_default};
 use crate::cli::exit::Failure;
 use crate::cli::mode::sample;
 use crate::cli::output::{command_line, grouped};
+use crate::cli::state::check_home;
 use crate::cli::values::{positive_size, word};
 use crate::jobs::{BuiltinJob, CaseData, Setup};
 use crate::options::{FaultProfile, RECORDS_MAX};
@@ -46,7 +47,7 @@ pub(crate) struct SimulationArgs {
     #[arg(long, value_name = "WHERE", value_parser = word::<StateHome>(), default_value = "heap")]
     state: StateHome,
     #[command(flatten)]
-    pub(crate) barriers: BarrierArgs,
+    barriers: BarrierArgs,
     /// The claim to judge by: LEVEL, or state=LEVEL,output=LEVEL [default: it follows from the job]
     #[arg(long, value_name = "CLAIM", value_parser = claim)]
     claim: Option<ClaimArg>,
@@ -104,6 +105,12 @@ impl SimulationArgs {
             && self.state == StateHome::Heap
             && self.barriers.is_default()
             && self.claim.is_none()
+    }
+
+    /// Refuses flags that do not go with the mechanisms; `command` is the one that asks.
+    pub(crate) fn check(&self, command: &str, mechanisms: &[Mechanism]) -> Result<(), Failure> {
+        self.barriers.check(command, mechanisms)?;
+        mechanisms.iter().try_for_each(|mechanism| check_home(command, self.state, *mechanism))
     }
 
     /// The input's lines, if a file was given.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::Args;
 #[cfg(feature = "sqlite")]
 use cofferdam::connector::sqlite::{self, SqliteStateStore};
-use cofferdam::guarantee::StateHome;
+use cofferdam::guarantee::{Mechanism, StateHome};
 use cofferdam::state::store::StateStore;
 
 use crate::cli::exit::Failure;
@@ -34,7 +34,8 @@ pub(crate) struct StateArgs {
 impl StateArgs {
     /// Refuses what this program can not do, and a store that nothing would live in; `command` is
     /// the one that asks.
-    pub(crate) fn check(&self, command: &str) -> Result<(), Failure> {
+    pub(crate) fn check(&self, command: &str, mechanism: Mechanism) -> Result<(), Failure> {
+        check_home(command, self.home, mechanism)?;
         let is_external = self.home.is_external();
         let reason = if self.store.is_some() && !is_external {
             "--state-store is for state that is external: add --state external or \
@@ -74,6 +75,27 @@ impl StateArgs {
         let store = format!("{SQLITE}{}", file.display());
         ["--state", self.home.word(), "--state-store", &store].map(str::to_owned).to_vec()
     }
+}
+
+/// Refuses state outside where no checkpoint keeps it in step; `command` is the one that asks.
+pub(crate) fn check_home(
+    command: &str,
+    home: StateHome,
+    mechanism: Mechanism,
+) -> Result<(), Failure> {
+    if !home.is_external() || mechanism.keeps_state() {
+        return Ok(());
+    }
+    let keeping = Mechanism::ALL.iter().filter(|other| other.keeps_state());
+    let keeping: Vec<&str> = keeping.map(|other| other.word()).collect();
+    Err(Failure::usage(
+        command,
+        format!(
+            "--state {home} with --mechanism {mechanism}: that mechanism takes no checkpoints or \
+             keeps no state between them: leave out --state, or use one of {}",
+            keeping.join(", ")
+        ),
+    ))
 }
 
 /// Checks that the store of a run that goes on from a checkpoint is there: whether it is the one

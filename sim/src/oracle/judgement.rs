@@ -116,7 +116,7 @@ impl Judgement {
             findings: Vec::new(),
             state: Verdict::Unknown,
             output: output_claim.map(|_| Verdict::Unknown),
-            levels: Some(Levels { state: NOTHING, output: output_claim.map(|_| NOTHING) }),
+            levels: Some(Levels { state: Some(NOTHING), output: output_claim.map(|_| NOTHING) }),
             lost: 0,
             duplicated: 0,
             wrong: 0,
@@ -216,7 +216,7 @@ mod tests {
         let facts = Facts { state, records: &records, ..facts };
         let judgement = judge(&facts);
         assert_eq!((judgement.lost, judgement.duplicated, judgement.stuck), (1, 1, false));
-        assert_eq!(judgement.levels.unwrap().state, NOTHING);
+        assert_eq!(judgement.levels.unwrap().state, Some(NOTHING));
         assert_eq!(judgement.state, Verdict::Violated);
         assert_eq!(
             (judgement.output, judgement.levels.unwrap().output),
@@ -235,7 +235,7 @@ mod tests {
         let judgement = judge(&facts);
         assert_eq!(
             (judgement.state, judgement.levels.unwrap().state),
-            (Verdict::Held, Seen::Only(Level::AtLeastOnce))
+            (Verdict::Held, Some(Seen::Only(Level::AtLeastOnce)))
         );
         assert_eq!((judgement.output, judgement.levels.unwrap().output), (None, None));
         assert_eq!(judgement.violation(), None);
@@ -249,7 +249,7 @@ mod tests {
             (judgement.state, judgement.output),
             (Verdict::Violated, Some(Verdict::Violated))
         );
-        assert_eq!(judgement.levels.unwrap().state, Seen::Only(Level::AtMostOnce));
+        assert_eq!(judgement.levels.unwrap().state, Some(Seen::Only(Level::AtMostOnce)));
         assert_eq!(Verdict::Unknown.to_string(), "unknown");
     }
 }

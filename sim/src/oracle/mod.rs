@@ -232,6 +232,16 @@ pub enum Subject {
     Output,
 }
 
+impl Subject {
+    /// The word for it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::State => "state",
+            Self::Output => "output",
+        }
+    }
+}
+
 /// One finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {

@@ -11,9 +11,9 @@ use super::{Facts, Oracle, Subject, c10_output, c10_state, values};
 /// What a run has shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Levels {
-    /// In the state.
-    pub state: Seen,
-    /// In the output; none if no sink shows anything.
+    /// In the state; none if that was not judged in full.
+    pub state: Option<Seen>,
+    /// In the output; none if that was not judged in full, or no sink shows anything.
     pub output: Option<Seen>,
 }
 
@@ -33,6 +33,14 @@ impl Seen {
         match self {
             Self::Only(level) => level.satisfies(claim),
             Self::BothInTheMiddle => !matches!(claim, Level::ExactlyOnce),
+        }
+    }
+
+    /// The claim that has to be judged before one can say that this was seen.
+    pub(crate) const fn rests_on(self) -> Level {
+        match self {
+            Self::Only(level) => level,
+            Self::BothInTheMiddle => Level::AtLeastOnce,
         }
     }
 
@@ -76,7 +84,7 @@ pub(super) fn levels(facts: &Facts<'_>) -> Levels {
             keeps(&facts, claim, Subject::Output, &[&c10_output::ORACLE, &values::ORACLE])
         })
     });
-    Levels { state, output }
+    Levels { state: Some(state), output }
 }
 
 /// Whether the judges of what came of a run find nothing that a claim forbids. A run without an end
@@ -122,7 +130,7 @@ mod tests {
             let (state_claim, output_claim) = (*claim, Some(*claim));
             let judgement = judge(&Facts { state_claim, output_claim, records: &records, ..facts });
             let Levels { state, output } = judgement.levels.unwrap();
-            let output = output.unwrap();
+            let (state, output) = (state.unwrap(), output.unwrap());
             assert_eq!(judgement.state == Verdict::Held, state.satisfies(*claim), "{claim}");
             let is_held = judgement.output == Some(Verdict::Held);
             assert_eq!(is_held, output.satisfies(*claim), "{claim}");

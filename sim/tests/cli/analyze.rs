@@ -36,6 +36,17 @@ fn modes_that_can_not_be_are_refused_with_the_reason() {
     analyze(&["--mechanism", "tracked"]).refuses(&["--mechanism tracked", "at-least-once"]);
     analyze(&["--guarantee", "at-most-once", "--sink", "two-phase"])
         .refuses(&["two-phase", "checkpoint"]);
+    let mode = ["--guarantee", "at-least-once", "--mechanism", "acks", "--state", "external"];
+    for command in [
+        &["analyze", "wordcount"][..],
+        &["run", "wordcount", "--output", "nowhere", "--input", "wcs.txt"],
+        &["torture", "wordcount", "--kills", "1", "--input", "wcs.txt"],
+        &["suite", "--job", "wordcount"],
+        &["replay", "--job", "wordcount", "--seed", "1"],
+    ] {
+        let both = "error: --state external with --mechanism acks: ";
+        cofferdam(&with(command, &mode)).refuses(&[both, "leave out --state", "tracked"]);
+    }
     analyze(&["--parallelism", "0"]).refuses(&["--parallelism"]);
     analyze(&["--parallelism", "1000000"]).refuses(&["1000000"]);
     cofferdam(&["run", "wordcount", "--savepoint", "x", "--output", "y"])

@@ -116,6 +116,45 @@ fn what_was_seen_does_not_depend_on_the_claim() {
     assert_eq!(levels(&["--claim", "exactly-once"]), seen);
 }
 
+/// A run whose late records are dropped or not as its schedule has it.
+const LATE: [&str; 13] = [
+    "replay",
+    "--job",
+    "enrich",
+    "--guarantee",
+    "at-least-once",
+    "--mechanism",
+    "acks",
+    "--sink",
+    "idempotent",
+    "--faults",
+    "full",
+    "--seed",
+    "0",
+];
+
+#[test]
+fn what_was_not_judged_is_said_with_the_reason_and_nobody_knows_what_was_seen() {
+    let reason = "the records that give rows of 'out' are not the same in all runs without faults";
+    let late = with(&LATE, &["--claim", "at-least-once"]);
+    let done = cofferdam(&late).exits(3);
+    let line = "output  unknown: the claim is at-least-once, what was seen is not known";
+    assert!(done.out.lines().any(|said| said == line), "{done:?}");
+    assert!(done.out.contains(&format!("not judged: {reason}")), "{done:?}");
+    assert!(done.err.contains(&format!("about the output: {reason}")), "{done:?}");
+    let summary = cofferdam(&with(&late, &["--format", "json"])).exits(3).summary();
+    let unjudged = serde_json::json!([{"subject": "output", "reason": reason}]);
+    assert_eq!(summary["unjudged"], unjudged);
+    assert_eq!(
+        (&summary["state_level"], &summary["output_level"]),
+        (&"exactly-once".into(), &().into())
+    );
+    let weak = with(&LATE, &["--claim", "none", "--format", "json"]);
+    let summary = cofferdam(&weak).exits(0).summary();
+    assert_eq!(summary["unjudged"], serde_json::json!([]), "the claim speaks of nothing in doubt");
+    assert_eq!(summary["output_level"], serde_json::Value::Null, "the same under every claim");
+}
+
 #[test]
 fn what_a_scenario_says_no_flag_says_as_well() {
     let folder = Folder::new("flags");

@@ -55,6 +55,30 @@ fn a_claim_that_is_too_strong_for_a_table_or_for_fired_rows_is_refuted() {
 }
 
 #[test]
+fn a_row_says_once_why_some_of_its_runs_are_unknown() {
+    let suite = ["suite", "--job", "enrich", "--guarantee", "at-least-once", "--mechanism", "acks"];
+    let more = ["--sink", "idempotent", "--claim", "at-least-once", "--faults", "full"];
+    let suite = with(&with(&suite, &more), &["--seeds", "40"]);
+    let row = rows(&cofferdam(&with(&suite, &["--format", "json"])).exits(0)).remove(0);
+    let unjudged = row["unjudged"].as_str().unwrap();
+    let start = format!("output, in {} of 40 runs: the records that give rows", row["unknown"]);
+    assert!(unjudged.starts_with(&start), "{row}");
+    let done = cofferdam(&suite).exits(0);
+    let line = format!("enrich, at-least-once, acks, idempotent: not judged: {unjudged}");
+    assert_eq!(done.out.lines().filter(|said| *said == line).count(), 1, "{done:?}");
+    let judged = cofferdam(&with(&ROW, &["--seeds", "40", "--format", "json"])).exits(0);
+    assert_eq!(rows(&judged)[0]["unjudged"], Value::Null);
+}
+
+#[test]
+fn rows_of_two_mechanisms_can_be_told_apart() {
+    let both = ["--mechanism", "aligned", "--mechanism", "unaligned", "--seeds", "20"];
+    let done = cofferdam(&with(&ROW, &both)).exits(0);
+    let column = |n: usize| done.out.lines().nth(n).unwrap().split_whitespace().nth(2).unwrap();
+    assert_eq!([column(0), column(1), column(2)], ["MECHANISM", "aligned", "unaligned"]);
+}
+
+#[test]
 fn without_faults_nothing_is_put_to_the_test() {
     let done = cofferdam(&with(&ROW, &["--faults", "none", "--seeds", "5"])).exits(3);
     assert!(done.err.contains("--faults none") && done.err.contains("no fault hit"), "{done:?}");

@@ -93,6 +93,19 @@ fn state_outside_is_right_after_kills_if_it_rolls_back() {
 }
 
 #[test]
+fn torture_says_why_nothing_can_be_said() {
+    let folder = Folder::new("unsaid");
+    let rows: String = (0..600).map(|row| format!("k{},{row},1\n", row % 7)).collect();
+    let input = folder.file("in.csv", format!("key,time_s,value\n{rows}"));
+    let torture = ["torture", "windows", "--input", &input, "--kills", "2"];
+    let batches = ["--guarantee", "at-least-once", "--mechanism", "mini-batch"];
+    let done = cofferdam(&with(&with(&torture, &batches), &["--format", "json"])).exits(3);
+    let reason = done.summary()["unjudged"].as_str().unwrap().to_owned();
+    assert!(reason.contains("timers"), "{reason}");
+    assert!(done.err.contains(&format!("about the state: {reason};")), "{done:?}");
+}
+
+#[test]
 fn torture_refuses_what_it_can_not_judge() {
     let folder = Folder::new("untortured");
     let input = folder.file("in.txt", words(20));

@@ -12,6 +12,7 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::mode::{Mode, ModeArgs, sample};
 use crate::cli::output::{Console, Paint, Painted, Table};
 use crate::cli::simulated::{Faults, PARAMETERS_ARE_FIXED};
+use crate::cli::state::check_home;
 use crate::cli::values::{find_job, positive, seed, word};
 use crate::jobs::{self, BuiltinJob, CaseData, Parameters, Setup};
 
@@ -88,6 +89,7 @@ pub(crate) fn analyze(args: &AnalyzeArgs, console: &Console) -> Result<Exit, Fai
     let mut rows = match job {
         Some(job) if !args.matrix => {
             let mode = args.mode.mode("analyze")?;
+            check_home("analyze", args.state, mode.mechanism)?;
             let varies = Some(probe(job, mode, args)?);
             vec![ClaimRow { schema: Some(SCHEMA), varies, ..ClaimRow::of(job, mode, args)? }]
         }
@@ -168,6 +170,9 @@ fn show_matrix(rows: &[ClaimRow], console: &Console) {
         table.row(console.paint, cells);
     }
     table.lines().for_each(|line| console.say(line));
+    for (row, why) in rows.iter().filter_map(|row| Some((row, row.unjudged()?))) {
+        console.say(format!("{}, {}: not judged: {why}", row.job, row.mode));
+    }
     if !mixed.is_empty() {
         let count = mixed.len();
         console.say(format!(
@@ -201,6 +206,9 @@ fn tell(row: &ClaimRow, console: &Console) {
             trial.seeds
         ));
     }
+    if let Some(why) = row.unjudged() {
+        console.say(format!("not judged: {why}"));
+    }
 }
 
 /// Green for exactly-once, red for nothing.
@@ -218,6 +226,11 @@ impl ClaimRow {
     fn weakest_link(&self) -> &str {
         let reason = self.because.first().map_or("", String::as_str);
         reason.split(':').next().unwrap_or(reason)
+    }
+
+    /// Why nothing could be said of some runs of its trial.
+    fn unjudged(&self) -> Option<&str> {
+        self.trial.as_ref()?.unjudged.as_deref()
     }
 
     fn of(job: &'static dyn BuiltinJob, mode: Mode, args: &AnalyzeArgs) -> Result<Self, Failure> {

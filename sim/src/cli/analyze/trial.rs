@@ -13,7 +13,6 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::mode::Mode;
 use crate::cli::output::{Console, command_line};
 use crate::cli::signals;
-use crate::cli::suite::subject_word;
 use crate::jobs::{self, BuiltinJob, Parameters};
 use crate::oracle::{Subject, Verdict};
 use crate::run;
@@ -25,6 +24,10 @@ pub(super) struct Trial {
     held: bool,
     #[serde(serialize_with = "as_text")]
     verdict: Verdict,
+    /// Runs of which nothing could be said.
+    unknown: u64,
+    /// The first reason why, if there are such.
+    pub(super) unjudged: Option<String>,
     /// The least seed that refutes the claim.
     refuting_seed: Option<u64>,
     stronger: Vec<Stronger>,
@@ -80,6 +83,8 @@ pub(super) fn try_all(
                     seeds,
                     held: tally.is_held(),
                     verdict: tally.verdict(),
+                    unknown: tally.unknown,
+                    unjudged: tally.unjudged_texts().next(),
                     refuting_seed: tally.first_refuting_seed,
                     stronger: Vec::new(),
                 });
@@ -148,7 +153,11 @@ pub(super) fn conclude(rows: &[ClaimRow], args: &AnalyzeArgs) -> Result<Exit, Fa
 impl Trial {
     /// In words: the claim itself, then what came of more for the state and for the output.
     pub(super) fn words(&self) -> [String; 3] {
-        [self.verdict.to_string(), self.tightness(Subject::State), self.tightness(Subject::Output)]
+        let claim = match (self.verdict, self.unknown) {
+            (Verdict::Held, 1..) => format!("held, unknown in {} runs", self.unknown),
+            (verdict, _) => verdict.to_string(),
+        };
+        [claim, self.tightness(Subject::State), self.tightness(Subject::Output)]
     }
 
     fn tightness(&self, subject: Subject) -> String {
@@ -168,5 +177,5 @@ fn as_text<S: serde::Serializer>(verdict: &Verdict, to: S) -> Result<S::Ok, S::E
 }
 
 fn as_word<S: serde::Serializer>(subject: &Subject, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(subject_word(*subject))
+    to.serialize_str(subject.word())
 }

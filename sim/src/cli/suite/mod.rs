@@ -24,7 +24,7 @@ use crate::cli::simulated::{PARAMETERS_ARE_FIXED, SimulationArgs};
 use crate::cli::values::{find_job, interval, positive, positive_size, seed, word};
 use crate::cli::{replay, signals};
 use crate::jobs::{self, BuiltinJob, Parameters};
-use crate::oracle::{Subject, Verdict};
+use crate::oracle::Verdict;
 use crate::run;
 
 /// Simulate jobs under failures and put their claims to the test
@@ -215,11 +215,14 @@ fn plan(args: &SuiteArgs) -> Result<Vec<Planned>, Failure> {
     if jobs.is_empty() {
         jobs = jobs::all().to_vec();
     }
+    let modes: Vec<Mode> = Mode::all().filter(|mode| is_selected(args, *mode)).collect();
+    let mechanisms: Vec<_> = modes.iter().map(|mode| mode.mechanism).collect();
+    args.simulation.check("suite", &mechanisms)?;
     let lines = args.simulation.lines()?;
     let mut planned = Vec::new();
     for job in jobs {
-        for mode in Mode::all().filter(|mode| is_selected(args, *mode)) {
-            let Mode { guarantee, mechanism, sink } = mode;
+        for mode in &modes {
+            let Mode { guarantee, mechanism, sink } = *mode;
             let parameters = Parameters::of(job);
             let setup = mode.setup(2, parameters.clone());
             let claim = args.simulation.inferred_claim(job, setup, lines.as_ref())?;
@@ -228,8 +231,6 @@ fn plan(args: &SuiteArgs) -> Result<Vec<Planned>, Failure> {
             planned.push(Planned { job, claim: row.claim.unwrap_or(claim), mode: row });
         }
     }
-    let mechanisms: Vec<_> = planned.iter().map(|row| row.mode.mechanism).collect();
-    args.simulation.barriers.check("suite", &mechanisms)?;
     Ok(planned)
 }
 
@@ -315,14 +316,6 @@ fn output_unless(mut child: Child, brake: &Brake) -> io::Result<Option<String>> 
     }
     let text = child.wait_with_output()?.stdout;
     Ok(Some(String::from_utf8_lossy(&text).into_owned()))
-}
-
-/// The word for a side of a job.
-pub(crate) const fn subject_word(subject: Subject) -> &'static str {
-    match subject {
-        Subject::State => "state",
-        Subject::Output => "output",
-    }
 }
 
 fn partition(text: &str) -> Result<(u64, u64), String> {

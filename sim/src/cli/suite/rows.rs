@@ -8,7 +8,7 @@ use crate::campaign::{Tally, windows_of};
 use crate::cli::mode::Mode;
 use crate::cli::output::{Console, Paint, Painted, Table, grouped, seconds};
 use crate::cli::simulated::build;
-use crate::cli::suite::{Finished, Planned, SuiteArgs, subject_word};
+use crate::cli::suite::{Finished, Planned, SuiteArgs};
 use crate::oracle::Verdict;
 use crate::run;
 use crate::story;
@@ -30,6 +30,8 @@ struct RowOut<'a> {
     wrong: u64,
     stuck: u64,
     unknown: u64,
+    /// The first reason why, if runs are unknown.
+    unjudged: Option<String>,
     refuting_seeds: u64,
     faults_injected: u64,
     windows: BTreeMap<String, u64>,
@@ -65,6 +67,7 @@ impl Finished<'_> {
         let columns = [
             "JOB",
             "GUARANTEE",
+            "MECHANISM",
             "SINK",
             "CLAIM: STATE",
             "OUTPUT",
@@ -82,9 +85,10 @@ impl Finished<'_> {
             }
             let output = row.claim.output.map_or("-".to_owned(), |level| level.to_string());
             let (verdict, painted) = verdict_cell(&out);
-            let cells: [(String, Painted); 10] = [
+            let cells: [(String, Painted); 11] = [
                 (out.job.to_owned(), Paint::bold),
                 (row.mode.guarantee.to_string(), Paint::plain),
+                (row.mode.mechanism.to_string(), Paint::plain),
                 (row.mode.sink.to_string(), Paint::plain),
                 (row.claim.state.to_string(), Paint::plain),
                 (output, Paint::plain),
@@ -98,6 +102,18 @@ impl Finished<'_> {
         }
         if !console.is_json() {
             table.lines().for_each(|line| console.say(line));
+            self.tell_unjudged(console);
+        }
+    }
+
+    /// Says why runs are unknown, once a row.
+    fn tell_unjudged(&self, console: &Console) {
+        for (row, tally) in self.rows() {
+            if let Some(why) = tally.unjudged_texts().next() {
+                let run::Mode { guarantee, mechanism, sink, .. } = row.mode;
+                let mode = Mode { guarantee, mechanism, sink };
+                console.say(format!("{}, {mode}: not judged: {why}", row.job.name()));
+            }
         }
     }
 
@@ -175,13 +191,14 @@ impl<'a> RowOut<'a> {
             claim: row.claim,
             held: tally.is_held(),
             verdict: tally.verdict().to_string(),
-            refuted_in: tally.refuted_in.iter().map(|subject| subject_word(*subject)).collect(),
+            refuted_in: tally.refuted_in.iter().map(|subject| subject.word()).collect(),
             lost: tally.lost,
             duplicated: tally.duplicated,
             unexpected: tally.unexpected,
             wrong: tally.wrong,
             stuck: tally.stuck,
             unknown: tally.unknown,
+            unjudged: tally.unjudged_texts().next(),
             refuting_seeds: tally.refuted,
             faults_injected: tally.faults(),
             windows: tally.windows.iter().map(|(w, count)| (story::word(w), *count)).collect(),

@@ -32,6 +32,8 @@ pub(super) struct Findings {
     pub(super) lost: u64,
     pub(super) duplicated: u64,
     pub(super) wrong: u64,
+    /// Why nothing can be said, if that is so.
+    pub(super) unjudged: Option<&'static str>,
     /// The first few findings in sentences.
     pub(super) examples: Vec<String>,
 }
@@ -98,6 +100,7 @@ impl Judge {
         if identities.is_empty() && self.claim().state != Level::ExactlyOnce {
             // Rows that timers fire tell nothing of records; what fires follows from the state.
             (findings.state, findings.output) = (Verdict::Unknown, Verdict::Unknown);
+            findings.unjudged = Some(OF_TIMERS);
         } else if self.contract == SinkContract::Idempotent {
             self.judge_table(uid, lines, outcome, findings);
         } else if !identities.is_empty() {
@@ -291,8 +294,15 @@ impl Judge {
 
 impl Default for Findings {
     fn default() -> Self {
-        let (state, output) = (Verdict::Held, Verdict::Held);
-        Self { state, output, lost: 0, duplicated: 0, wrong: 0, examples: Vec::new() }
+        Self {
+            state: Verdict::Held,
+            output: Verdict::Held,
+            lost: 0,
+            duplicated: 0,
+            wrong: 0,
+            unjudged: None,
+            examples: Vec::new(),
+        }
     }
 }
 
@@ -373,4 +383,6 @@ fn compare_values(line: &Line, right: &Line) -> Ordering {
     }
 }
 
+const OF_TIMERS: &str = "rows that timers fire name no record, and what fires follows from state \
+                         that is not exactly-once here";
 const EXAMPLES_MAX: usize = 5;

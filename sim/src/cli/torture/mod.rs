@@ -66,6 +66,8 @@ struct Summary {
     state_verdict: Verdict,
     output_verdict: Verdict,
     output_level: Level,
+    /// Why nothing can be said, if that is so.
+    unjudged: Option<&'static str>,
     lost: u64,
     duplicated: u64,
     wrong: u64,
@@ -81,7 +83,7 @@ pub(crate) fn torture(args: &TortureArgs, console: &Console) -> Result<Exit, Fai
     refuse(args, mode)?;
     args.engine.checkpoints.barriers.check("torture", &[mode.mechanism])?;
     args.engine.checkpoints.tell_unused(mode.mechanism, console);
-    args.engine.state.check("torture")?;
+    args.engine.state.check("torture", mode.mechanism)?;
     let (input, format) = input(args, job)?;
     let judge = judge(args, input, format, job, mode)?;
     let mut place = OutputPlace::new(args.output.as_ref())?;
@@ -109,6 +111,7 @@ pub(crate) fn torture(args: &TortureArgs, console: &Console) -> Result<Exit, Fai
         state_verdict: findings.state,
         output_verdict: findings.output,
         output_level: findings.output_level(),
+        unjudged: findings.unjudged,
         lost: findings.lost,
         duplicated: findings.duplicated,
         wrong: findings.wrong,
@@ -232,6 +235,9 @@ fn tell(summary: &Summary, findings: &Findings, console: &Console) {
             .chain(counts.iter().map(|text| (text.as_str(), Paint::plain as Painted))),
     );
     table.lines().for_each(|line| console.say(line));
+    if let Some(reason) = summary.unjudged {
+        console.say(format!("not judged: {reason}"));
+    }
     if !findings.examples.is_empty() {
         let is_allowed =
             summary.state_verdict == Verdict::Held && summary.output_verdict == Verdict::Held;
@@ -250,7 +256,8 @@ fn conclude(summary: &Summary, place: &mut OutputPlace) -> Result<Exit, Failure>
             (Exit::Violated, format!("the claim for the {subject} is violated"))
         }
         (None, Some((subject, _))) => {
-            (Exit::Unknown, format!("nothing can be said about the {subject}"))
+            let reason = summary.unjudged.expect("an unknown verdict has a reason");
+            (Exit::Unknown, format!("nothing can be said about the {subject}: {reason}"))
         }
         (None, None) if summary.leaked > 0 => {
             (Exit::Violated, format!("{} files are left over or missing", summary.leaked))
