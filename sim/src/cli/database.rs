@@ -4,7 +4,7 @@ use std::path::Path;
 
 use cofferdam::connector::sqlite;
 use rusqlite::types::Value;
-use rusqlite::{Connection, OpenFlags, Row};
+use rusqlite::{Connection, OpenFlags, Row, TransactionBehavior};
 
 use crate::cli::exit::Failure;
 
@@ -53,6 +53,27 @@ pub(crate) fn read(file: &Path, table: &str) -> Result<Vec<Stored>, Failure> {
     read().map_err(|error: rusqlite::Error| Failure::input(format!("{}: {error}", file.display())))
 }
 
+/// Notes durably which run writes into the database.
+pub(crate) fn note_run(file: &Path, run: &str) -> Result<(), Failure> {
+    let note = || {
+        let mut database = open(file)?;
+        let change = database.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        change.execute_batch(&format!(
+            "CREATE TABLE IF NOT EXISTS {RUN} (run TEXT NOT NULL); DELETE FROM {RUN}"
+        ))?;
+        change.execute(&format!("INSERT INTO {RUN} VALUES (?)"), [run])?;
+        change.commit()
+    };
+    note().map_err(|error: rusqlite::Error| Failure::input(format!("{}: {error}", file.display())))
+}
+
+/// Whether this run has last begun to write into the database, as far as it can be read.
+pub(crate) fn is_of_run(file: &Path, run: &str) -> bool {
+    let query = format!("SELECT EXISTS (SELECT 1 FROM {RUN} WHERE run = ?)");
+    let is_of = |database: Connection| database.query_row(&query, [run], |row| row.get(0));
+    open(file).and_then(is_of).unwrap_or(false)
+}
+
 fn stored(row: &Row<'_>) -> rusqlite::Result<Stored> {
     let has_origin = row.as_ref().column_count() > 2;
     let origin = match has_origin {
@@ -78,3 +99,6 @@ fn sink_tables(database: &Connection) -> rusqlite::Result<Vec<String>> {
 fn has_rows(database: &Connection, table: &str) -> rusqlite::Result<bool> {
     database.query_row(&format!("SELECT EXISTS (SELECT 1 FROM {table})"), [], |row| row.get(0))
 }
+
+/// The table that says which run writes into the database.
+const RUN: &str = "cofferdam_run";

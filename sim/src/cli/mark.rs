@@ -9,6 +9,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use cofferdam::id::CheckpointId;
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "sqlite")]
+use crate::cli::database;
 use crate::cli::exit::Failure;
 use crate::cli::folder::{read, replace, temporary};
 use crate::jobs::Output;
@@ -66,8 +68,13 @@ impl Mark {
         read(&output.mark())
     }
 
-    /// Leaves it in an output, durably: once a start.
+    /// Leaves it in an output, durably: once a start. A database says itself which run it is of,
+    /// since it may go alone.
     pub(crate) fn leave(&self, output: &Output) -> Result<(), Failure> {
+        #[cfg(feature = "sqlite")]
+        if let Output::Sqlite(file) = output {
+            database::note_run(file, &self.history.run)?;
+        }
         let path = output.mark();
         replace(&path, &self.text())
             .map_err(|error| Failure::input(format!("{}: {error}", path.display())))
@@ -84,6 +91,20 @@ impl Mark {
 
     fn text(&self) -> Vec<u8> {
         serde_json::to_vec_pretty(self).expect("it is plain data")
+    }
+}
+
+/// Checks that a database is the one that a run has written into, which goes on from what it has
+/// left elsewhere.
+pub(crate) fn refuse_other_database(output: &Output, run: &str) -> Result<(), Failure> {
+    match output {
+        #[cfg(feature = "sqlite")]
+        Output::Sqlite(file) if !database::is_of_run(file, run) => Err(Failure::input(format!(
+            "--output {output}: the database that the run has written into is gone, or this is \
+             another one: put it back as it was, its -wal file too, or begin anew with other \
+             places for --output and --checkpoints"
+        ))),
+        _ => Ok(()),
     }
 }
 

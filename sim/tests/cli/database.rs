@@ -1,0 +1,58 @@
+//! `run` into a database: what is not as the runs before have left it is refused.
+
+use std::fs;
+use std::path::Path;
+
+use rusqlite::Connection;
+
+use crate::support::{Folder, cofferdam, kill_at, progress, with, words};
+
+const LINES: usize = 300;
+
+/// How many rows a database holds, as far as it is one.
+fn rows(file: &str) -> usize {
+    if !Path::new(file).exists() {
+        return 0;
+    }
+    let database = Connection::open(file).unwrap();
+    let count = "SELECT count(*) FROM output";
+    database.query_row(count, [], |row| row.get(0)).unwrap_or_default()
+}
+
+#[test]
+fn a_database_that_goes_in_the_middle_is_missed_without_checkpoints_too() {
+    let folder = Folder::new("database-gone");
+    let input = folder.file("in.txt", words(LINES));
+    for (number, (guarantee, mechanism, sink)) in [
+        ("exactly-once", "transactional", "idempotent"),
+        ("exactly-once", "transactional", "write-ahead"),
+        ("exactly-once", "transactional", "plain"),
+        ("at-least-once", "acks", "plain"),
+        ("at-most-once", "none", "plain"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let file = folder.path(&format!("out-{number}.db"));
+        let output = format!("sqlite:{file}");
+        let run = ["run", "wordcount", "--input", &input, "--output", &output];
+        let run = with(&run, &["--guarantee", guarantee, "--mechanism", mechanism]);
+        let run = with(&run, &["--sink", sink, "--parallelism", "1"]);
+        let checkpoints = format!("{file}.checkpoints");
+        let has_come_far = || !progress(Path::new(&checkpoints)).is_empty() && rows(&file) > 5;
+        kill_at(&run, has_come_far);
+        let database = ["", "-wal", "-shm"].map(|ending| format!("{file}{ending}"));
+        let bytes = database.each_ref().map(|path| fs::read(path).ok());
+        let remove = || database.iter().for_each(|path| drop(fs::remove_file(path)));
+        remove();
+        cofferdam(&run).refuses(&[&file, "put it back"]);
+        // What the refused start has made is not taken for it.
+        cofferdam(&run).refuses(&[&file, "put it back"]);
+        remove();
+        for (path, bytes) in database.iter().zip(bytes) {
+            bytes.into_iter().for_each(|bytes| fs::write(path, bytes).unwrap());
+        }
+        cofferdam(&run).exits(0);
+        assert!(rows(&file) >= LINES, "{mechanism} {sink}");
+    }
+}
