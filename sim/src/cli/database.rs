@@ -1,6 +1,6 @@
 //! What sinks have left in a SQLite database, read without their help.
 
-use std::path::Path;
+use std::path::{self, Path};
 
 use cofferdam::connector::sqlite;
 use rusqlite::types::Value;
@@ -84,6 +84,8 @@ fn stored(row: &Row<'_>) -> rusqlite::Result<Stored> {
 }
 
 fn open(file: &Path) -> rusqlite::Result<Connection> {
+    // As for the sinks, so that no name is taken for a URI.
+    let file = path::absolute(file).unwrap_or_else(|_| file.to_owned());
     Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_WRITE)
 }
 

@@ -18,7 +18,9 @@ use serde::{Deserialize, Serialize};
 #[cfg(feature = "sqlite")]
 use crate::cli::database;
 use crate::cli::exit::Failure;
-use crate::cli::mark::{History, Mark, refuse_other_database};
+#[cfg(feature = "sqlite")]
+use crate::cli::mark::refuse_other_database;
+use crate::cli::mark::{History, Mark};
 use crate::cli::mode::Mode;
 use crate::cli::output::Console;
 use crate::cli::shown::{Completed, checkpoint_of, extents, first_row, refuse_rewind, rows};
@@ -217,6 +219,7 @@ impl Folders<'_> {
                 if (!is_anew || first_row(self.output).is_some())
                     && let Some(history) = before.history
                 {
+                    #[cfg(feature = "sqlite")]
                     refuse_other_database(self.output, &history.run)?;
                     check_contents(&before.contents, inputs, console)?;
                     let history = history.again();

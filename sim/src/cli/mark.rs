@@ -96,15 +96,15 @@ impl Mark {
 
 /// Checks that a database is the one that a run has written into, which goes on from what it has
 /// left elsewhere.
+#[cfg(feature = "sqlite")]
 pub(crate) fn refuse_other_database(output: &Output, run: &str) -> Result<(), Failure> {
     match output {
-        #[cfg(feature = "sqlite")]
         Output::Sqlite(file) if !database::is_of_run(file, run) => Err(Failure::input(format!(
             "--output {output}: the database that the run has written into is gone, or this is \
              another one: put it back as it was, its -wal file too, or begin anew with other \
              places for --output and --checkpoints"
         ))),
-        _ => Ok(()),
+        Output::Sqlite(_) | Output::Folder(_) => Ok(()),
     }
 }
 

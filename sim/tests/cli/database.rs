@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rusqlite::Connection;
 
-use crate::support::{Folder, cofferdam, kill_at, progress, with, words};
+use crate::support::{Done, Folder, cofferdam, command, kill_at, progress, with, words};
 
 const LINES: usize = 300;
 
@@ -55,4 +55,21 @@ fn a_database_that_goes_in_the_middle_is_missed_without_checkpoints_too() {
         cofferdam(&run).exits(0);
         assert!(rows(&file) >= LINES, "{mechanism} {sink}");
     }
+}
+
+#[test]
+fn the_name_of_a_database_is_a_path_whatever_it_looks_like() {
+    let folder = Folder::new("uri");
+    let input = folder.file("in.txt", words(20));
+    for name in [":memory:", "file:x.db?mode=memory", "file:%78.db", "file::memory:"] {
+        let output = format!("sqlite:{name}");
+        let run = ["run", "wordcount", "--input", &input, "--output", &output];
+        let run = || Done::of(command(&run).current_dir(folder.path("")).output().unwrap());
+        run().exits(0);
+        // As a path that begins at the root it is no URI.
+        assert_eq!(rows(&folder.path(name)), 40, "{name}");
+        run().exits(0);
+        assert_eq!(rows(&folder.path(name)), 40, "{name}");
+    }
+    assert!(!Path::new(&folder.path("x.db")).exists());
 }
