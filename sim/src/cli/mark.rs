@@ -108,7 +108,8 @@ pub(crate) fn refuse_other_database(output: &Output, run: &str) -> Result<(), Fa
     }
 }
 
-/// Keeps other runs from writing into the output.
+/// Keeps other runs from writing into the output, whose name has to be the one by which it is known
+/// from everywhere.
 pub(crate) fn lock(output: &Output) -> Result<OutputLock, Failure> {
     let path = output.lock();
     let failed = |error: io::Error| Failure::input(format!("{}: {error}", path.display()));

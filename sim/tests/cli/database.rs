@@ -5,7 +5,9 @@ use std::path::Path;
 
 use rusqlite::Connection;
 
-use crate::support::{Done, Folder, cofferdam, command, kill_at, progress, with, words};
+use crate::support::{
+    Done, Folder, cofferdam, command, kill_at, often, progress, start_slowly, with, words,
+};
 
 const LINES: usize = 300;
 
@@ -72,4 +74,20 @@ fn the_name_of_a_database_is_a_path_whatever_it_looks_like() {
         assert_eq!(rows(&folder.path(name)), 40, "{name}");
     }
     assert!(!Path::new(&folder.path("x.db")).exists());
+}
+
+#[test]
+#[cfg(unix)]
+fn runs_do_not_share_a_database_by_two_names() {
+    let folder = Folder::new("two-names");
+    let input = folder.file("in.txt", words(2000));
+    let [file, link] = ["out.db", "link.db"].map(|name| folder.path(name));
+    let [output, other] = [&file, &link].map(|file| format!("sqlite:{file}"));
+    let checkpoints = folder.path("checkpoints");
+    let run = with(&often(&input, &output), &["--checkpoints", &checkpoints]);
+    let mut first = start_slowly(&run, Path::new(&checkpoints));
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    cofferdam(&often(&input, &other)).refuses(&[&file, "another run writes"]);
+    first.kill().unwrap();
+    first.wait().unwrap();
 }
