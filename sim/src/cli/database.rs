@@ -40,6 +40,18 @@ pub(crate) fn first_opened_table(file: &Path) -> Option<String> {
     sink_tables(&open(file).ok()?).ok()?.into_iter().next()
 }
 
+/// The first of these tables that is there, but was not made by a sink.
+pub(crate) fn foreign_table<'a>(
+    file: &Path,
+    mut tables: impl Iterator<Item = &'a str>,
+) -> Option<&'a str> {
+    let database = open(file).ok()?;
+    let made = sink_tables(&database).ok()?;
+    let query = "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE name = ? COLLATE NOCASE)";
+    let is_there = |name: &str| database.query_row(query, [name], |row| row.get(0));
+    tables.find(|name| !made.iter().any(|made| made == name) && is_there(name).unwrap_or(false))
+}
+
 /// The rows of a table in the order of writing; none if there is no such table.
 pub(crate) fn read(file: &Path, table: &str) -> Result<Vec<Stored>, Failure> {
     let read = || {

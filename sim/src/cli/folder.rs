@@ -25,6 +25,8 @@ use crate::cli::mode::Mode;
 use crate::cli::output::Console;
 use crate::cli::shown::{Completed, checkpoint_of, extents, first_row, refuse_rewind, rows};
 use crate::cli::state::{check_store, refuse_lost_state, refuse_old_state};
+#[cfg(feature = "sqlite")]
+use crate::jobs::sqlite::table_name;
 use crate::jobs::{BuiltinJob, Output, Parameters, SQLITE};
 
 /// What has to be the same for a run to go on from another's checkpoints.
@@ -550,6 +552,20 @@ pub(crate) fn prepare_output(output: &Output) -> Result<Output, Failure> {
         Output::Sqlite(file) => database::check(file)?,
     }
     Ok(output.absolute())
+}
+
+/// Sinks write only into tables that sinks have made.
+#[cfg(feature = "sqlite")]
+pub(crate) fn refuse_foreign_table(output: &Output, job: &Job) -> Result<(), Failure> {
+    let Output::Sqlite(file) = output else { return Ok(()) };
+    let sinks = job.graph().vertex_ids().filter_map(|vertex| job.sink(vertex));
+    match database::foreign_table(file, sinks.map(|(uid, _)| table_name(uid))) {
+        None => Ok(()),
+        Some(table) => Err(Failure::input(format!(
+            "--output {output}: a table {table} is there that no run has made: rename it, or name \
+             another file"
+        ))),
+    }
 }
 
 fn make_folder(path: &Path) -> Result<(), Failure> {

@@ -282,6 +282,8 @@ impl RunArgs {
         describe: impl FnOnce(&Output) -> Description,
     ) -> Result<Start, Failure> {
         let output = folder::prepare_output(&self.output)?;
+        #[cfg(feature = "sqlite")]
+        folder::refuse_foreign_table(&output, job)?;
         let described = describe(&output);
         if self.engine.checkpoints.backend == Backend::Memory {
             let lock = mark::lock(&output)?;

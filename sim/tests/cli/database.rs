@@ -91,3 +91,26 @@ fn runs_do_not_share_a_database_by_two_names() {
     first.kill().unwrap();
     first.wait().unwrap();
 }
+
+#[test]
+fn a_table_that_no_run_has_made_is_left_alone() {
+    let folder = Folder::new("own-table");
+    let input = folder.file("in.txt", words(20));
+    for (number, made) in [
+        "CREATE TABLE output (key, value)",
+        "CREATE TABLE output (key PRIMARY KEY, value)",
+        "CREATE VIEW output AS SELECT 1 AS key, 2 AS value",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for sink in ["idempotent", "plain", "two-phase", "write-ahead"] {
+            let file = folder.path(&format!("{sink}-{number}.db"));
+            Connection::open(&file).unwrap().execute_batch(made).unwrap();
+            let output = format!("sqlite:{file}");
+            let run = with(&often(&input, &output), &["--sink", sink]);
+            cofferdam(&run).refuses(&[&file, "output", "no run has made", "another file"]);
+            assert_eq!(rows(&file), usize::from(number == 2));
+        }
+    }
+}
