@@ -18,11 +18,15 @@ use serde::{Deserialize, Serialize};
 #[cfg(feature = "sqlite")]
 use crate::cli::database;
 use crate::cli::exit::Failure;
+#[cfg(feature = "sqlite")]
+use crate::cli::mark::refuse_other_database;
 use crate::cli::mark::{History, Mark};
 use crate::cli::mode::Mode;
 use crate::cli::output::Console;
 use crate::cli::shown::{Completed, checkpoint_of, extents, first_row, refuse_rewind, rows};
 use crate::cli::state::{check_store, refuse_lost_state, refuse_old_state};
+#[cfg(feature = "sqlite")]
+use crate::jobs::sqlite::table_name;
 use crate::jobs::{BuiltinJob, Output, Parameters, SQLITE};
 
 /// What has to be the same for a run to go on from another's checkpoints.
@@ -217,6 +221,8 @@ impl Folders<'_> {
                 if (!is_anew || first_row(self.output).is_some())
                     && let Some(history) = before.history
                 {
+                    #[cfg(feature = "sqlite")]
+                    refuse_other_database(self.output, &history.run)?;
                     check_contents(&before.contents, inputs, console)?;
                     let history = history.again();
                     self.leave(described, before.contents, &history, self.newest()?)?;
@@ -546,6 +552,20 @@ pub(crate) fn prepare_output(output: &Output) -> Result<Output, Failure> {
         Output::Sqlite(file) => database::check(file)?,
     }
     Ok(output.absolute())
+}
+
+/// Sinks write only into tables that sinks have made.
+#[cfg(feature = "sqlite")]
+pub(crate) fn refuse_foreign_table(output: &Output, job: &Job) -> Result<(), Failure> {
+    let Output::Sqlite(file) = output else { return Ok(()) };
+    let sinks = job.graph().vertex_ids().filter_map(|vertex| job.sink(vertex));
+    match database::foreign_table(file, sinks.map(|(uid, _)| table_name(uid))) {
+        None => Ok(()),
+        Some(table) => Err(Failure::input(format!(
+            "--output {output}: a table {table} is there that no run has made: rename it, or name \
+             another file"
+        ))),
+    }
 }
 
 fn make_folder(path: &Path) -> Result<(), Failure> {

@@ -9,6 +9,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use cofferdam::id::CheckpointId;
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "sqlite")]
+use crate::cli::database;
 use crate::cli::exit::Failure;
 use crate::cli::folder::{read, replace, temporary};
 use crate::jobs::Output;
@@ -66,8 +68,13 @@ impl Mark {
         read(&output.mark())
     }
 
-    /// Leaves it in an output, durably: once a start.
+    /// Leaves it in an output, durably: once a start. A database says itself which run it is of,
+    /// since it may go alone.
     pub(crate) fn leave(&self, output: &Output) -> Result<(), Failure> {
+        #[cfg(feature = "sqlite")]
+        if let Output::Sqlite(file) = output {
+            database::note_run(file, &self.history.run)?;
+        }
         let path = output.mark();
         replace(&path, &self.text())
             .map_err(|error| Failure::input(format!("{}: {error}", path.display())))
@@ -87,7 +94,22 @@ impl Mark {
     }
 }
 
-/// Keeps other runs from writing into the output.
+/// Checks that a database is the one that a run has written into, which goes on from what it has
+/// left elsewhere.
+#[cfg(feature = "sqlite")]
+pub(crate) fn refuse_other_database(output: &Output, run: &str) -> Result<(), Failure> {
+    match output {
+        Output::Sqlite(file) if !database::is_of_run(file, run) => Err(Failure::input(format!(
+            "--output {output}: the database that the run has written into is gone, or this is \
+             another one: put it back as it was, its -wal file too, or begin anew with other \
+             places for --output and --checkpoints"
+        ))),
+        Output::Sqlite(_) | Output::Folder(_) => Ok(()),
+    }
+}
+
+/// Keeps other runs from writing into the output, whose name has to be the one by which it is known
+/// from everywhere.
 pub(crate) fn lock(output: &Output) -> Result<OutputLock, Failure> {
     let path = output.lock();
     let failed = |error: io::Error| Failure::input(format!("{}: {error}", path.display()));

@@ -282,9 +282,11 @@ impl RunArgs {
         describe: impl FnOnce(&Output) -> Description,
     ) -> Result<Start, Failure> {
         let output = folder::prepare_output(&self.output)?;
+        #[cfg(feature = "sqlite")]
+        folder::refuse_foreign_table(&output, job)?;
         let described = describe(&output);
         if self.engine.checkpoints.backend == Backend::Memory {
-            let lock = mark::lock(&self.output)?;
+            let lock = mark::lock(&output)?;
             let is_anew = !matches!(self.resume, Resume::From(_));
             folder::refuse_old_output(&self.output)?;
             refuse_old_state(self.engine.state.file(&self.output).as_ref())?;
@@ -295,7 +297,7 @@ impl RunArgs {
         }
         let folder = self.engine.checkpoints.folder(&self.output);
         let store = FileStore::open(&folder)?;
-        let lock = mark::lock(&self.output)?;
+        let lock = mark::lock(&output)?;
         let folders = Folders { checkpoints: &folder, output: &self.output, store: &store };
         let settled = folders.settle(job, &self.resume, &described, console)?;
         let Settled { is_anew, history } = settled;

@@ -5,6 +5,8 @@
 #![expect(clippy::disallowed_methods, reason = "other processes take their time")]
 
 mod analyze;
+#[cfg(feature = "sqlite")]
+mod database;
 mod jobs;
 mod left;
 mod replay;

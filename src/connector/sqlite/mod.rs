@@ -275,7 +275,12 @@ fn connect_within(database: &Path, patience: Duration) -> Result<Connection, Sin
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(database, flags);
+    // SQLite takes some names for a URI or for memory: none that begins at the root.
+    let file = std::path::absolute(database);
+    let file = file.map_err(|error| {
+        SinkError::Refused(format!("{}: {error}: name a file", database.display()))
+    })?;
+    let connection = Connection::open_with_flags(file, flags);
     let connection = connection.map_err(|error| failed(database, error))?;
     connection.busy_timeout(patience).map_err(|error| failed(database, error))?;
     Ok(connection)
