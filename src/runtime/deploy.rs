@@ -43,14 +43,18 @@ pub(super) fn restored(
     let states = parts.map(|(position, handle)| {
         read_state(handle, store).map_err(|error| (TaskId::new(position as u32), error))
     });
-    let mut states: Vec<TaskState> = states.collect::<Result<_, _>>()?;
+    Ok(starts(job, states.collect::<Result<_, _>>()?))
+}
+
+/// Where every task begins with what the tasks of its layout have stored.
+pub(super) fn starts(job: &Job, mut states: Vec<TaskState>) -> Vec<TaskStart> {
     let mut rest = &mut states[..];
     for vertex in job.graph().vertices() {
         let (subtasks, others) = rest.split_at_mut(vertex.parallelism);
         join_unions(subtasks);
         rest = others;
     }
-    Ok(states.into_iter().map(TaskStart::Restored).collect())
+    states.into_iter().map(TaskStart::Restored).collect()
 }
 
 /// Where every task begins at the first start: the input is cut anew.
