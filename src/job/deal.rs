@@ -13,7 +13,7 @@
 //! ```
 //! Invariant: every key, timer, split, element, transaction and record in flight goes to exactly
 //! one task, but for the elements of broadcast lists. Those of a union list are put together when
-//! tasks are restored, in whichever layout ([`join_unions`]).
+//! tasks are restored, in whichever layout ([`Unions`]).
 
 use std::collections::BTreeMap;
 
@@ -568,24 +568,32 @@ pub fn has_unions(state: &TaskState) -> bool {
     state.operators.iter().flat_map(|operator| &operator.lists).any(is_union)
 }
 
-/// Gives each subtask of a vertex, as it is restored, all elements of its operators' union lists,
-/// those of the first subtask first (rule 92).
-pub fn join_unions(subtasks: &mut [TaskState]) {
-    let mut joined: BTreeMap<(String, String), Vec<Bytes>> = BTreeMap::new();
-    for (list, elements) in subtasks.iter_mut().flat_map(unions_of) {
-        joined.entry(list).or_default().append(elements);
-    }
-    for (list, elements) in subtasks.iter_mut().flat_map(unions_of) {
-        elements.clone_from(&joined[&list]);
-    }
-}
+/// All elements of the union lists of a vertex, by operator and name.
+#[derive(Debug)]
+pub struct Unions(BTreeMap<(String, String), Vec<Bytes>>);
 
-/// The union lists of a task, by operator and name.
-fn unions_of(state: &mut TaskState) -> impl Iterator<Item = ((String, String), &mut Vec<Bytes>)> {
-    state.operators.iter_mut().flat_map(|OperatorState { uid, lists, .. }| {
-        let unions = lists.iter_mut().filter(|list| is_union(list));
-        unions.map(|list| ((uid.clone(), list.name.clone()), &mut list.elements))
-    })
+impl Unions {
+    /// Of what the subtasks have stored, those of the first one first.
+    pub fn of(subtasks: &[TaskState]) -> Self {
+        let mut joined: BTreeMap<(String, String), Vec<Bytes>> = BTreeMap::new();
+        for OperatorState { uid, lists, .. } in subtasks.iter().flat_map(|of| &of.operators) {
+            for list in lists.iter().filter(|list| is_union(list)) {
+                let elements = joined.entry((uid.clone(), list.name.clone())).or_default();
+                elements.extend_from_slice(&list.elements);
+            }
+        }
+        Self(joined)
+    }
+
+    /// What a subtask of the vertex is restored with: all elements in place of its own (rule 92).
+    pub fn join(&self, state: &mut TaskState) {
+        for OperatorState { uid, lists, .. } in &mut state.operators {
+            for list in lists.iter_mut().filter(|list| is_union(list)) {
+                let all = &self.0[&(uid.clone(), list.name.clone())];
+                list.elements.clone_from(all);
+            }
+        }
+    }
 }
 
 fn is_union(list: &StoredList) -> bool {

@@ -37,7 +37,7 @@ use crate::task::{Outlet, Progress, Task, TaskParts};
 
 pub use builder::{Connected, JobBuilder, KeyedStream, Stream};
 pub use claim::{InferredClaim, SinkClaim};
-pub use deal::{DealError, Dealt, Left, deal_splits, has_unions, join_unions};
+pub use deal::{DealError, Dealt, Left, Unions, deal_splits, has_unions};
 pub use timed::{SessionStream, WindowStream};
 
 /// A job that can run: what the builder has checked.

@@ -1,11 +1,12 @@
 //! Putting the tasks of an attempt together: where each begins, and the channels between them.
 
+use std::rc::Rc;
 use std::sync::mpsc;
 
 use crate::element::Batch;
 use crate::graph::PhysicalGraph;
 use crate::id::{AttemptId, CheckpointId, SubtaskIndex, TaskId, VertexId};
-use crate::job::{Job, TaskStart, join_unions};
+use crate::job::{Job, TaskStart, Unions};
 use crate::message::TaskError;
 use crate::operator::sink::SinkPlace;
 use crate::operator::source::SourceError;
@@ -43,18 +44,24 @@ pub(super) fn restored(
     let states = parts.map(|(position, handle)| {
         read_state(handle, store).map_err(|error| (TaskId::new(position as u32), error))
     });
-    Ok(starts(job, states.collect::<Result<_, _>>()?))
+    let states: Vec<TaskState> = states.collect::<Result<_, _>>()?;
+    let unions = unions_by_task(job, &states);
+    let start = |(mut state, unions): (TaskState, Rc<Unions>)| {
+        unions.join(&mut state);
+        TaskStart::Restored(state)
+    };
+    Ok(states.into_iter().zip(unions).map(start).collect())
 }
 
-/// Where every task begins with what the tasks of its layout have stored.
-pub(super) fn starts(job: &Job, mut states: Vec<TaskState>) -> Vec<TaskStart> {
-    let mut rest = &mut states[..];
-    for vertex in job.graph().vertices() {
-        let (subtasks, others) = rest.split_at_mut(vertex.parallelism);
-        join_unions(subtasks);
+/// The union lists that each task is restored with.
+pub(super) fn unions_by_task(job: &Job, states: &[TaskState]) -> Vec<Rc<Unions>> {
+    let mut rest = states;
+    let of_vertices = job.graph().vertices().iter().flat_map(|vertex| {
+        let (subtasks, others) = rest.split_at(vertex.parallelism);
         rest = others;
-    }
-    states.into_iter().map(TaskStart::Restored).collect()
+        std::iter::repeat_n(Rc::new(Unions::of(subtasks)), subtasks.len())
+    });
+    of_vertices.collect()
 }
 
 /// Where every task begins at the first start: the input is cut anew.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::coordinator::Recovered;
 use crate::id::{AttemptId, CheckpointId};
-use crate::job::{DealError, Dealt, Job, Left};
+use crate::job::{DealError, Dealt, Job, Left, TaskStart};
 use crate::message::TaskError;
 use crate::runtime::deploy;
 use crate::runtime::file_store::{FileStore, split_checkpoint_path};
@@ -253,9 +253,11 @@ impl<'a> Fitted<'a> {
     /// Looks whether all tasks can be restored, before anything is given up for that.
     fn check(&self, states: &[TaskState]) -> Result<(), RunError> {
         let place = &self.place;
-        let starts = deploy::starts(&self.job, states.to_vec());
-        let restored = states.iter().zip(starts).try_for_each(|(state, start)| {
-            let task = state.task;
+        let unions = deploy::unions_by_task(&self.job, states);
+        let restored = states.iter().zip(unions).try_for_each(|(state, unions)| {
+            let (task, mut state) = (state.task, state.clone());
+            unions.join(&mut state);
+            let start = TaskStart::Restored(state);
             let name = self.job.graph().task_name(task);
             guard::catch(|| match self.job.task(task, AttemptId::default(), start) {
                 Ok(_) => Ok(()),

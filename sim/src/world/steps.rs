@@ -5,7 +5,7 @@ use std::time::Duration;
 use cofferdam::element::{Barrier, Batch, Element};
 use cofferdam::guarantee::Mechanism;
 use cofferdam::id::{AttemptId, ChannelIndex, TaskId};
-use cofferdam::job::{TaskStart, has_unions, join_unions};
+use cofferdam::job::{TaskStart, Unions, has_unions};
 use cofferdam::message::{TaskError, ToTask};
 use cofferdam::operator::source::{ReadOutcome, ReadReply};
 use cofferdam::state::codec::Format;
@@ -284,8 +284,10 @@ impl World {
         let subtasks = graph.tasks_of(vertex);
         let states = subtasks.map(|task| self.store.state(&metadata.tasks[task.index()]));
         let mut states: Vec<TaskState> = states.collect::<Result<_, _>>()?;
-        join_unions(&mut states);
-        Ok(states.swap_remove(subtask.index()))
+        let unions = Unions::of(&states);
+        let mut state = states.swap_remove(subtask.index());
+        unions.join(&mut state);
+        Ok(state)
     }
 
     pub(super) fn start_task(&mut self, id: TaskId, attempt: AttemptId) {

@@ -158,7 +158,8 @@ fn rule_092_each_subtask_is_restored_with_all_elements_of_a_union_list() {
     };
     let mut subtasks = [operator(1, &[7, 6]), None, operator(2, &[]), operator(3, &[8])].map(state);
     assert!(has_unions(&subtasks[0]) && !has_unions(&subtasks[1]));
-    join_unions(&mut subtasks);
+    let unions = Unions::of(&subtasks);
+    subtasks.iter_mut().for_each(|state| unions.join(state));
     let joined = |split: u8| operator(split, &[7, 6, 8]);
     assert_eq!(subtasks, [joined(1), None, joined(2), joined(3)].map(state));
 }
