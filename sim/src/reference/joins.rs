@@ -1,14 +1,13 @@
 //! The references of the joins: every left event looked at with every right one.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cofferdam::state::codec;
-
 use crate::jobs::row::Row;
 use crate::jobs::timed::{Enriched, Event, Pair};
-use crate::reference::{ByCell, Doubts, Effects, Outcome, RecordId, Reference, doubts_of_late};
+use crate::reference::{
+    ByCell, Doubts, Effects, Outcome, RecordId, Reference, doubts_of_late, encoded_keys,
+};
 
 /// Pairs that are near in time. Which of the two records of a pair triggers its row depends on
 /// which comes second, so no row is expected of either: pairs are judged by their values.
@@ -115,8 +114,7 @@ impl ByCell for IntervalReference {
     }
 
     fn keys(&self) -> Vec<Vec<u8>> {
-        let keys: BTreeSet<&str> = self.events.iter().map(|event| event.key.as_str()).collect();
-        keys.into_iter().map(codec::encode).collect()
+        encoded_keys(self.events.iter().map(|event| event.key.as_str()))
     }
 
     /// Each pair of a key has a row.

@@ -202,6 +202,12 @@ impl Outcome {
     }
 }
 
+/// The encoded keys that records have, each once.
+pub(crate) fn encoded_keys<'a>(keys: impl Iterator<Item = &'a str>) -> Vec<Vec<u8>> {
+    let keys: BTreeSet<&str> = keys.collect();
+    keys.into_iter().map(codec::encode).collect()
+}
+
 /// More than most rows have.
 const ROW_BYTES: usize = 16;
 

@@ -1,6 +1,6 @@
 //! The reference of smoke-alarm: a sensor's readings sorted, then one after the other.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cofferdam::operator::pattern::Track;
@@ -8,7 +8,7 @@ use cofferdam::state::codec;
 
 use crate::jobs::seconds::Seconds;
 use crate::jobs::smoke_alarm::{Alarm, Alert, Expired, Reading};
-use crate::reference::{ByCell, Effects, Outcome, RecordId, Reference};
+use crate::reference::{ByCell, Effects, Outcome, RecordId, Reference, encoded_keys};
 
 /// Repeated records count once: the same reading again says nothing new.
 pub(crate) struct SmokeAlarmReference {
@@ -98,8 +98,7 @@ impl ByCell for SmokeAlarmReference {
     }
 
     fn keys(&self) -> Vec<Vec<u8>> {
-        let sensors: BTreeSet<&str> = self.readings.iter().map(|of| of.sensor.as_str()).collect();
-        sensors.into_iter().map(codec::encode).collect()
+        encoded_keys(self.readings.iter().map(|reading| reading.sensor.as_str()))
     }
 
     fn rows(&self, sink: &str, _key: &[u8], applied: &[RecordId]) -> Vec<Vec<u8>> {

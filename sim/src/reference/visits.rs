@@ -1,13 +1,13 @@
 //! The reference of visits: a visitor's visits sorted, then one after the other.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cofferdam::state::codec;
 
 use crate::jobs::seconds::Seconds;
 use crate::jobs::visits::{Counted, Visit, Visitor};
-use crate::reference::{ByCell, Effects, Outcome, RecordId, Reference};
+use crate::reference::{ByCell, Effects, Outcome, RecordId, Reference, encoded_keys};
 
 /// Repeated records count once: the same visit again says nothing new.
 pub(crate) struct VisitsReference {
@@ -93,8 +93,7 @@ impl ByCell for VisitsReference {
     }
 
     fn keys(&self) -> Vec<Vec<u8>> {
-        let visitors: BTreeSet<&str> = self.visits.iter().map(|of| of.visitor.as_str()).collect();
-        visitors.into_iter().map(codec::encode).collect()
+        encoded_keys(self.visits.iter().map(|visit| visit.visitor.as_str()))
     }
 
     fn rows(&self, sink: &str, _key: &[u8], applied: &[RecordId]) -> Vec<Vec<u8>> {

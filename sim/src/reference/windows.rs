@@ -1,15 +1,15 @@
 //! The reference of windows: a key's events sorted, then cut.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-
-use cofferdam::state::codec;
 
 use crate::jobs::row::Row;
 use crate::jobs::seconds::Seconds;
 use crate::jobs::timed::{Event, WindowKind, WindowSum};
-use crate::reference::{ByCell, Doubts, Effects, Outcome, RecordId, Reference, doubts_of_late};
+use crate::reference::{
+    ByCell, Doubts, Effects, Outcome, RecordId, Reference, doubts_of_late, encoded_keys,
+};
 
 /// Every event is in time for all its windows, so each has one row.
 pub(crate) struct WindowsReference {
@@ -118,8 +118,7 @@ impl ByCell for WindowsReference {
     }
 
     fn keys(&self) -> Vec<Vec<u8>> {
-        let keys: BTreeSet<&str> = self.events.iter().map(|event| event.key.as_str()).collect();
-        keys.into_iter().map(codec::encode).collect()
+        encoded_keys(self.events.iter().map(|event| event.key.as_str()))
     }
 
     /// Each window of a key has a row.
