@@ -39,7 +39,13 @@ pub enum ToTask {
     /// [`FromTask::Finished`].
     Finish(CheckpointId),
     /// To every task: the checkpoint will not complete. Best effort (rule 52).
-    Aborted(CheckpointId),
+    Aborted {
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+        /// Every older checkpoint is over, this one or others: notices of theirs may have been
+        /// lost, and a channel that waits for a barrier of one would wait for ever.
+        oldest_in_flight: CheckpointId,
+    },
     /// To a source task that has asked for one: read this split too. What is sent before a trigger
     /// comes before it.
     Assign(Assignment),

@@ -430,7 +430,7 @@ impl Interposer {
                 self.completion_heard(task, *checkpoint);
                 return Some(message);
             }
-            ToTask::Aborted(_) | ToTask::NoMoreSplits => return Some(message),
+            ToTask::Aborted { .. } | ToTask::NoMoreSplits => return Some(message),
         }
         let has_records = task.phase() == Phase::AwaitingRecords;
         let waits = match self.variant {

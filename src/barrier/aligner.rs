@@ -24,7 +24,8 @@ use crate::message::AbortReason;
 /// Cuts the input of one task exactly: between `Block` and the outcome of the checkpoint nothing of
 /// a channel is processed (rule 1), so a snapshot holds what came before the barriers and no more.
 ///
-/// - Getters: [`is_blocked`](Self::is_blocked), [`is_pending`](Self::is_pending).
+/// - Getters: [`is_blocked`](Self::is_blocked), [`pending`](Self::pending),
+///   [`is_pending`](Self::is_pending).
 /// - Facts: `handle_barrier`, `handle_cancel`, `handle_end_of_partition`. All append to `actions`.
 ///   All panic if the channel does not exist, is blocked or has ended: the task let something
 ///   through that it was told to hold back, and any cut made from here on would be wrong.
@@ -59,14 +60,17 @@ impl Aligner {
         self.channels[channel.index()] == Channel::Blocked
     }
 
+    /// The checkpoint of which some barriers have come and others are awaited.
+    pub fn pending(&self) -> Option<CheckpointId> {
+        match self.state {
+            State::AwaitingFirstBarrier => None,
+            State::AwaitingBarriers { checkpoint, .. } => Some(checkpoint),
+        }
+    }
+
     /// Whether a barrier of the checkpoint has come and others are still awaited.
     pub fn is_pending(&self, checkpoint: CheckpointId) -> bool {
         self.pending() == Some(checkpoint)
-    }
-
-    /// Whether some barriers of any checkpoint have come and others are awaited.
-    pub fn is_collecting(&self) -> bool {
-        self.pending().is_some()
     }
 
     /// A barrier came. The first one of a newer id takes the place of a pending checkpoint (rule
@@ -160,13 +164,6 @@ impl Aligner {
                 assert_eq!(missing, self.open_channels(), "each open channel owes a barrier");
                 assert_ne!(missing, 0, "{checkpoint} waits for nothing");
             }
-        }
-    }
-
-    fn pending(&self) -> Option<CheckpointId> {
-        match self.state {
-            State::AwaitingFirstBarrier => None,
-            State::AwaitingBarriers { checkpoint, .. } => Some(checkpoint),
         }
     }
 

@@ -97,13 +97,13 @@ impl BarrierHandler {
         }
     }
 
-    /// Whether some barriers of any checkpoint have come and others are awaited.
-    pub fn is_collecting(&self) -> bool {
+    /// The oldest checkpoint of which some barriers have come and others are awaited.
+    pub fn oldest_pending(&self) -> Option<CheckpointId> {
         match self {
-            Self::Aligned(aligner) => aligner.is_collecting(),
-            Self::Overtaking(overtaker) => overtaker.is_collecting(),
-            Self::Tracked(tracker) => tracker.is_collecting(),
-            Self::Unchecked => false,
+            Self::Aligned(aligner) => aligner.pending(),
+            Self::Overtaking(overtaker) => overtaker.pending(),
+            Self::Tracked(tracker) => tracker.oldest_pending(),
+            Self::Unchecked => None,
         }
     }
 

@@ -28,8 +28,8 @@ use crate::time::Instant;
 /// their own barriers come, and what each barrier overtakes, was sent before the cut and is not in
 /// the operators' state: it belongs to the snapshot as records in flight (rule 22).
 ///
-/// - Getters: [`is_blocked`](Self::is_blocked), [`is_pending`](Self::is_pending),
-///   [`is_collecting`](Self::is_collecting), [`is_recording`](Self::is_recording),
+/// - Getters: [`is_blocked`](Self::is_blocked), [`pending`](Self::pending),
+///   [`is_pending`](Self::is_pending), [`is_recording`](Self::is_recording),
 ///   [`deadline`](Self::deadline).
 /// - Facts: `handle_announcement`, `handle_barrier`, `handle_cancel`, `handle_end_of_partition`,
 ///   `handle_time`. All append to `actions`, and all but an announcement panic if the channel
@@ -67,14 +67,19 @@ impl Overtaker {
         self.channels[channel.index()] == Channel::Blocked
     }
 
+    /// The checkpoint of which some barriers have come and others are awaited.
+    pub fn pending(&self) -> Option<CheckpointId> {
+        match self.state {
+            State::AwaitingFirstBarrier => None,
+            State::Aligning { checkpoint, .. } | State::Recording { checkpoint, .. } => {
+                Some(checkpoint)
+            }
+        }
+    }
+
     /// Whether a barrier of the checkpoint has come and others are still awaited.
     pub fn is_pending(&self, checkpoint: CheckpointId) -> bool {
         self.pending() == Some(checkpoint)
-    }
-
-    /// Whether some barriers of any checkpoint have come and others are awaited.
-    pub fn is_collecting(&self) -> bool {
-        self.pending().is_some()
     }
 
     /// Whether what the channel delivers now belongs to the snapshot as well.
@@ -257,15 +262,6 @@ impl Overtaker {
         assert_eq!(self.newest, Some(checkpoint), "only the newest can be pending");
         assert_eq!(missing, self.owing(), "each open channel owes a barrier");
         assert_ne!(missing, 0, "{checkpoint} waits for nothing");
-    }
-
-    fn pending(&self) -> Option<CheckpointId> {
-        match self.state {
-            State::AwaitingFirstBarrier => None,
-            State::Aligning { checkpoint, .. } | State::Recording { checkpoint, .. } => {
-                Some(checkpoint)
-            }
-        }
     }
 
     fn owing(&self) -> usize {

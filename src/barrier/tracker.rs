@@ -48,9 +48,9 @@ impl Tracker {
         self.awaited.contains_key(&checkpoint)
     }
 
-    /// Whether some barriers of any checkpoint have come and others are awaited.
-    pub fn is_collecting(&self) -> bool {
-        !self.awaited.is_empty()
+    /// The oldest checkpoint of which some barriers have come and others are awaited.
+    pub fn oldest_pending(&self) -> Option<CheckpointId> {
+        self.awaited.first_key_value().map(|(checkpoint, _)| *checkpoint)
     }
 
     /// A barrier came. The first one of a checkpoint counts only if newer than all seen, and beyond

@@ -208,8 +208,9 @@ impl Coordinator {
         if !self.phase.is_live() {
             return;
         }
+        let oldest_in_flight = self.in_flight.checkpoints().min().unwrap_or(self.checkpoint_next);
         for task in self.tasks() {
-            self.send(task, ToTask::Aborted(checkpoint));
+            self.send(task, ToTask::Aborted { checkpoint, oldest_in_flight });
         }
         if reason.counts_as_failure() {
             self.failed.insert(checkpoint);

@@ -76,7 +76,9 @@ fn text(output: CoordinatorOutput) -> String {
             }
             ToTask::Completed(checkpoint) => format!("{task} {attempt} Completed {checkpoint}"),
             ToTask::Finish(checkpoint) => format!("{task} {attempt} Finish {checkpoint}"),
-            ToTask::Aborted(checkpoint) => format!("{task} {attempt} Aborted {checkpoint}"),
+            ToTask::Aborted { checkpoint, oldest_in_flight } => {
+                format!("{task} {attempt} Aborted {checkpoint}, oldest {oldest_in_flight}")
+            }
             ToTask::Assign(assignment) => format!("{task} {attempt} Assign {}", assignment.split),
             ToTask::NoMoreSplits => format!("{task} {attempt} NoMoreSplits"),
         },
@@ -245,9 +247,10 @@ fn triggered(checkpoint: u64, attempt: u64) -> Vec<String> {
     [0, 1].map(|task| format!("t{task} a{attempt} Trigger chk-{checkpoint}")).to_vec()
 }
 
-fn given_up(checkpoint: u64) -> Vec<String> {
+fn given_up(checkpoint: u64, oldest_in_flight: u64) -> Vec<String> {
     let discard = format!("discard chk-{checkpoint}");
-    let notices = (0..TASKS).map(|task| format!("t{task} a1 Aborted chk-{checkpoint}"));
+    let notice = format!("a1 Aborted chk-{checkpoint}, oldest chk-{oldest_in_flight}");
+    let notices = (0..TASKS).map(|task| format!("t{task} {notice}"));
     std::iter::once(discard).chain(notices).collect()
 }
 
@@ -331,7 +334,7 @@ fn a_due_trigger_waits_for_the_checkpoint_in_flight() {
     bench.at(5 * INTERVAL);
     assert_eq!(bench.outputs(), [""; 0]);
     bench.metadata(1, failed());
-    assert_eq!(bench.outputs(), [given_up(1), triggered(2, 1)].concat());
+    assert_eq!(bench.outputs(), [given_up(1, 2), triggered(2, 1)].concat());
 }
 
 #[test]
@@ -432,7 +435,7 @@ fn rule_050_metadata_that_was_not_written_aborts_the_checkpoint_and_the_earlier_
     bench.acknowledge(2, 1, false);
     bench.outputs();
     bench.metadata(2, failed());
-    assert_eq!(bench.outputs(), given_up(2));
+    assert_eq!(bench.outputs(), given_up(2, 3));
     assert_eq!(bench.aborted(), [(2, AbortReason::FinalizeFailed)]);
     assert_eq!(bench.coordinator.completed(), [metadata(1, 1, false)]);
 }
@@ -465,7 +468,7 @@ fn rule_052_one_decline_aborts_the_checkpoint_and_every_task_is_told() {
     bench.acknowledge_one(0, 1, 1, false);
     bench.outputs();
     bench.decline(1, 1, 1);
-    assert_eq!(bench.outputs(), given_up(1));
+    assert_eq!(bench.outputs(), given_up(1, 2));
     bench.decline(2, 1, 1);
     assert_eq!(bench.outputs(), [""; 0], "once");
     assert_eq!(bench.aborted(), [(1, AbortReason::TaskNotReady)]);
@@ -482,7 +485,7 @@ fn rule_052_a_checkpoint_that_takes_too_long_expires_unless_it_has_all_its_parts
     bench.at(INTERVAL + TIMEOUT - 1);
     assert_eq!(bench.outputs(), [""; 0]);
     bench.at(INTERVAL + TIMEOUT);
-    assert_eq!(bench.outputs(), [given_up(1), triggered(2, 1)].concat());
+    assert_eq!(bench.outputs(), [given_up(1, 2), triggered(2, 1)].concat());
     assert_eq!(bench.aborted(), [(1, AbortReason::Expired)]);
 
     bench.acknowledge(2, 1, false);
@@ -516,7 +519,7 @@ fn rule_055_more_failed_checkpoints_in_a_row_than_tolerable_fail_the_attempt() {
     bench.at(2 * INTERVAL);
     bench.outputs();
     bench.decline(0, 2, 1);
-    assert_eq!(bench.outputs(), [given_up(2), vec!["cancel a1".to_owned()]].concat());
+    assert_eq!(bench.outputs(), [given_up(2, 3), vec!["cancel a1".to_owned()]].concat());
     assert_eq!(bench.restart(1), ["put attempt a2", "deploy a2 from the start"]);
     bench.at(4 * INTERVAL);
     bench.outputs();
@@ -596,7 +599,7 @@ fn rule_102_the_final_checkpoint_waits_for_the_one_in_flight_and_is_repeated_whe
     assert_eq!(bench.outputs().split_off(5), triggered(3, 1));
     bench.decline(0, 3, 1);
     bench.at(3 * INTERVAL - 1);
-    assert_eq!(bench.outputs(), given_up(3));
+    assert_eq!(bench.outputs(), given_up(3, 4));
     bench.at(3 * INTERVAL);
     assert_eq!(bench.outputs(), triggered(4, 1));
 }

@@ -269,7 +269,7 @@ impl Task {
 
     /// Whether some barriers of a checkpoint have come and others are awaited.
     pub fn is_collecting_barriers(&self) -> bool {
-        self.handler.is_collecting()
+        self.handler.oldest_pending().is_some()
     }
 
     /// Whether the records that the channel delivers now are part of a snapshot as well.
@@ -415,7 +415,14 @@ impl Task {
             ToTask::Trigger { checkpoint, at, stops } => self.handle_trigger(checkpoint, at, stops),
             ToTask::Completed(checkpoint) => self.handle_completed(checkpoint),
             ToTask::Finish(checkpoint) => self.handle_finish(checkpoint),
-            ToTask::Aborted(checkpoint) => self.handle_aborted(checkpoint),
+            ToTask::Aborted { checkpoint, oldest_in_flight } => {
+                while let Some(pending) = self.handler.oldest_pending()
+                    && pending < oldest_in_flight
+                {
+                    self.handle_aborted(pending);
+                }
+                self.handle_aborted(checkpoint);
+            }
             ToTask::Assign(assignment) => self.handle_assigned(Some(assignment)),
             ToTask::NoMoreSplits => self.handle_assigned(None),
         }

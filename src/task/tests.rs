@@ -74,22 +74,38 @@ fn rule_007_a_task_that_takes_no_part_sends_cancel_markers() {
 
     let mut task = Probe::fresh(&exchange(), RELAY);
     task.barrier(0, 1);
-    let said = task.message(ToTask::Aborted(CheckpointId::new(1)));
+    let said = task.aborted(1);
     assert_eq!(said, ["unblock in0", first, second]);
 }
 
 #[test]
 fn rule_008_an_abort_before_the_barrier_makes_it_a_cancel_marker() {
     let mut task = Probe::fresh(&source(Mechanism::Aligned), SOURCE);
-    assert_eq!(task.message(ToTask::Aborted(CheckpointId::new(2))), [""; 0]);
+    assert_eq!(task.aborted(2), [""; 0]);
     assert_eq!(task.trigger(1), ["out0: barrier chk-1", "put chk-1/t0-a1"]);
     assert_eq!(task.trigger(2), ["out0: cancel chk-2"]);
     assert_eq!(task.trigger(3), ["out0: barrier chk-3", "put chk-3/t0-a1"]);
 
     let mut task = Probe::fresh(&relay(), RELAY);
-    task.message(ToTask::Aborted(CheckpointId::new(1)));
+    task.aborted(1);
     task.barrier(0, 1);
     assert_eq!(task.barrier(1, 1), ["out0: cancel chk-1", "unblock in0"]);
+}
+
+#[test]
+fn rule_058_a_notice_of_an_abort_makes_up_for_lost_ones_of_older_checkpoints() {
+    let notice = |oldest| ToTask::Aborted {
+        checkpoint: CheckpointId::new(5),
+        oldest_in_flight: CheckpointId::new(oldest),
+    };
+    for (oldest, expected) in
+        [(4, vec![]), (5, vec!["unblock in0", "out0: cancel chk-4", "out1: cancel chk-4"])]
+    {
+        let mut task = Probe::fresh(&exchange(), RELAY);
+        assert_eq!(task.barrier(0, 4), ["block in0"]);
+        assert_eq!(task.message(notice(oldest)), expected);
+        assert_eq!(task.task.is_collecting_barriers(), oldest == 4);
+    }
 }
 
 #[test]
@@ -97,7 +113,7 @@ fn rule_008_the_memory_of_aborted_checkpoints_is_bounded() {
     let mut task = Probe::fresh(&source(Mechanism::Aligned), SOURCE);
     let last = ABORTED_REMEMBERED_MAX as u64 + 5;
     for id in 1..=last {
-        task.message(ToTask::Aborted(CheckpointId::new(id)));
+        task.aborted(id);
     }
     assert_eq!(task.task.aborted.len(), ABORTED_REMEMBERED_MAX);
     assert_eq!(task.trigger(last), [format!("out0: cancel chk-{last}")]);
@@ -143,7 +159,7 @@ fn rules_058_and_063_a_completion_commits_every_older_transaction_in_order() {
 #[test]
 fn rule_060_an_aborted_checkpoint_rolls_nothing_back() {
     let mut task = with_pending(1);
-    assert_eq!(task.message(ToTask::Aborted(CheckpointId::new(1))), [""; 0]);
+    assert_eq!(task.aborted(1), [""; 0]);
     task.records(0, &[20]);
     task.checkpoint(2);
     assert_eq!(task.pending(), ["1-0 of chk-1", "1-1 of chk-2"]);
@@ -155,7 +171,7 @@ fn rule_060_an_aborted_checkpoint_rolls_nothing_back() {
 fn rule_060_the_next_acknowledgement_awaits_the_earlier_prepare() {
     for records in [true, false] {
         let mut task = with_pending(1);
-        task.message(ToTask::Aborted(CheckpointId::new(1)));
+        task.aborted(1);
         if records {
             task.records(0, &[20]);
         }
@@ -499,6 +515,13 @@ impl Probe {
     fn message(&mut self, message: ToTask) -> Vec<String> {
         self.task.handle_message(message);
         self.said()
+    }
+
+    /// Nothing is said of older checkpoints.
+    fn aborted(&mut self, checkpoint: u64) -> Vec<String> {
+        let checkpoint = CheckpointId::new(checkpoint);
+        let oldest_in_flight = CheckpointId::new(0);
+        self.message(ToTask::Aborted { checkpoint, oldest_in_flight })
     }
 
     fn peer(&mut self, message: ToPeer) -> Vec<String> {

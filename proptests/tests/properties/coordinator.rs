@@ -348,8 +348,10 @@ impl World {
                 assert!(self.notified <= Some(checkpoint), "an older one after a newer one");
                 self.notified = Some(checkpoint);
             }
-            ToTask::Aborted(checkpoint) => {
+            ToTask::Aborted { checkpoint, oldest_in_flight } => {
                 assert!(!self.checkpoints.contains_key(&checkpoint), "{checkpoint} is complete");
+                let older = self.in_flight.range(..oldest_in_flight).next();
+                assert_eq!(older, None, "in flight, and older than {oldest_in_flight}");
             }
             ToTask::Assign(_) | ToTask::NoMoreSplits => unreachable!("no task asks for a split"),
         }

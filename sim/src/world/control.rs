@@ -196,7 +196,7 @@ impl World {
         let at = self.now + self.delay(Choice::MessageDelay, subject, most);
         let is_notice = match message {
             ToTask::Trigger { .. } | ToTask::Assign(_) | ToTask::NoMoreSplits => false,
-            ToTask::Completed(_) | ToTask::Finish(_) | ToTask::Aborted(_) => true,
+            ToTask::Completed(_) | ToTask::Finish(_) | ToTask::Aborted { .. } => true,
         };
         if !is_notice || !self.may_disturb() {
             let lost = self.plan.options.notices_lost_permille;

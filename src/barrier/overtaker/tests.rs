@@ -223,7 +223,7 @@ fn rule_038_each_block_has_one_unblock_in_every_mix() {
                 }
             }
             assert_eq!(blocked, [0; 3], "kinds {kinds:b}, order {order:?}");
-            assert!(!task.0.is_collecting());
+            assert!(task.0.pending().is_none());
         }
     }
 }

@@ -40,7 +40,7 @@ fn a_checkpoint_to_stop_at_that_fails_is_taken_again() {
     bench.coordinator.stop(bench.now);
     bench.outputs();
     bench.decline(0, 1, 1);
-    assert_eq!(bench.outputs(), given_up(1));
+    assert_eq!(bench.outputs(), given_up(1, 2));
     bench.at(INTERVAL);
     assert_eq!(bench.outputs(), trigger_and_stop(2, 1));
 }

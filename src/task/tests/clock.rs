@@ -96,7 +96,7 @@ fn rule_104_where_the_job_stops_no_timer_fires_behind_the_cut_unless_it_goes_on(
     assert_eq!(task.clock(50), [""; 0], "it is in the savepoint");
     let mut again = Probe::restored(&echoes(), RELAY, task.state());
     assert_eq!(again.said(), ["running", "wake at 41ms"]);
-    assert_eq!(task.message(ToTask::Aborted(CheckpointId::new(1))), ["wake at 41ms"]);
+    assert_eq!(task.aborted(1), ["wake at 41ms"]);
     assert_eq!(task.clock(50), ["out0: [40]"]);
 }
 

@@ -80,7 +80,7 @@ fn rule_021_the_snapshot_waits_for_what_the_barrier_overtakes_at_the_sender() {
 #[test]
 fn rule_008_a_checkpoint_that_was_aborted_before_its_barrier_records_nothing() {
     let mut task = Probe::fresh(&relay_by(Mechanism::Unaligned), RELAY);
-    task.message(ToTask::Aborted(CheckpointId::new(1)));
+    task.aborted(1);
     assert_eq!(task.ahead(0, 1, &[5]), ["out0: cancel chk-1"]);
     assert!(!task.task.is_recording(ChannelIndex::new(1)));
     assert_eq!(task.ahead(1, 1, &[6]), [""; 0]);
@@ -99,7 +99,7 @@ fn rules_024_and_025_a_newer_or_an_aborted_checkpoint_ends_the_recording() {
     assert_eq!(task.in_flight().0, [vec![6], vec![8]]);
 
     task.ahead(0, 3, &[5]);
-    task.message(ToTask::Aborted(CheckpointId::new(3)));
+    task.aborted(3);
     assert!(!task.task.is_recording(ChannelIndex::new(1)));
     assert_eq!(task.ahead(1, 3, &[6]), [""; 0]);
     assert_eq!(task.sent(0, 3, &[6]), [""; 0]);
