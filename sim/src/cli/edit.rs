@@ -9,7 +9,7 @@ use cofferdam::state::key_group::{KeyGroup, KeyGroupCount, subtask_of};
 use cofferdam::state::snapshot::{Bytes, OperatorState};
 use serde_json::Value as Json;
 
-use crate::cli::readable::{decoded, json_of, pair};
+use crate::cli::readable::{decoded, json_of, pair, value_like};
 
 /// Sets the value of a key, which is added if it is not there, or removes the key with its timers.
 pub(crate) fn edit(
@@ -50,7 +50,7 @@ fn change(operator: &mut OperatorState, key: &Json, value: Option<&Json>) -> Res
                 return Some([of, old]);
             }
             found += 1;
-            value.map(|new| [of, value_from(new)])
+            value.map(|new| [of, value_like(new, Some(&old))])
         });
         *bytes = encoded(changed);
     }
@@ -70,10 +70,13 @@ fn add(savepoint: &mut Savepoint, uid: &str, key: &Json, value: &Json) -> Result
     let graph = savepoint.metadata.shape.graph().map_err(|error| error.to_string())?;
     let max = KeyGroupCount::new(savepoint.metadata.shape.key_groups);
     let max = max.ok_or("its number of key groups is not one that there can be")?;
-    let mut known = Vec::new();
+    let (mut known, mut like) = (Vec::new(), [None, None]);
     for operator in operators(savepoint, uid) {
         for (group, bytes) in operator.keyed.iter().flatten() {
-            known.extend(entries(bytes)?.into_iter().map(|[of, _]| (*group, json_of(&of))));
+            for [of, value] in entries(bytes)? {
+                known.push((*group, json_of(&of)));
+                like = [Some(of), Some(value)];
+            }
         }
     }
     let group = group_of(key, &known, max)?;
@@ -86,7 +89,8 @@ fn add(savepoint: &mut Savepoint, uid: &str, key: &Json, value: &Json) -> Result
     let operator = operators.find(|operator| operator.uid == uid && operator.keyed.is_some());
     let groups = operator.and_then(|operator| operator.keyed.as_mut());
     let groups = groups.ok_or("it has no state by key: `state show` lists what is there")?;
-    let entry = [value_from(key), value_from(value)];
+    let [like_key, like_value] = &like;
+    let entry = [value_like(key, like_key.as_ref()), value_like(value, like_value.as_ref())];
     match groups.binary_search_by_key(&group, |(group, _)| *group) {
         Ok(place) => {
             let bytes = &mut groups[place].1;
@@ -140,8 +144,4 @@ fn entries(bytes: &[u8]) -> Result<Vec<[Value; 2]>, String> {
 fn encoded(entries: impl IntoIterator<Item = [Value; 2]>) -> Bytes {
     let entries: Vec<Value> = entries.into_iter().map(|entry| Value::Array(entry.into())).collect();
     Bytes::from(Format::Portable.encode(&entries))
-}
-
-fn value_from(json: &Json) -> Value {
-    Value::serialized(json).unwrap_or(Value::Null)
 }

@@ -178,18 +178,21 @@ pub(crate) fn pair(value: Value) -> Result<[Value; 2], String> {
     array.try_into().map_err(|_| "an entry is not a pair".to_owned())
 }
 
-/// What JSON has no form for is told as well as it can be: bytes in hexadecimal, and a map whose
-/// keys are not texts as a list of pairs.
+/// What JSON has no form for is told as well as it can be: bytes in hexadecimal, a number of more
+/// than 64 bits as the text of its digits, and a map whose keys are not texts as a list of pairs.
+/// [`value_like`] reads it back.
 pub(crate) fn json_of(value: &Value) -> Json {
     match value {
         Value::Bool(value) => Json::Bool(*value),
         Value::Text(text) => Json::String(text.clone()),
-        Value::Integer(number) => {
-            let number = i128::from(*number);
-            let small = i64::try_from(number).map(Number::from);
-            let number = small.or_else(|_| u64::try_from(number).map(Number::from));
-            number.map_or(Json::Null, Json::Number)
-        }
+        Value::Integer(_) | Value::Tag(BIG_POSITIVE | BIG_NEGATIVE, _) => match number_of(value) {
+            Some(number) => {
+                let small = i64::try_from(number).map(Number::from);
+                let small = small.or_else(|_| u64::try_from(number).map(Number::from));
+                small.map_or_else(|_| Json::String(number.to_string()), Json::Number)
+            }
+            None => Json::Null,
+        },
         Value::Float(number) => Number::from_f64(*number).map_or(Json::Null, Json::Number),
         Value::Bytes(bytes) => {
             Json::String(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
@@ -207,5 +210,115 @@ pub(crate) fn json_of(value: &Value) -> Json {
         }
         Value::Tag(_, value) => json_of(value),
         Value::Null | _ => Json::Null,
+    }
+}
+
+/// The value that `json` tells of, in the form of one that stands in the same place: what JSON has
+/// no form for can not be told otherwise.
+pub(crate) fn value_like(json: &Json, like: Option<&Value>) -> Value {
+    match (json, like) {
+        (Json::Array(pairs), Some(Value::Map(entries)))
+            if !pairs.is_empty() || entries.iter().any(|(key, _)| !key.is_text()) =>
+        {
+            let like = entries.first();
+            let entry = |pair: &Json| match pair.as_array().map(Vec::as_slice) {
+                Some([key, value]) => Some((
+                    value_like(key, like.map(|(key, _)| key)),
+                    value_like(value, like.map(|(_, value)| value)),
+                )),
+                Some(_) | None => None,
+            };
+            let entries: Option<Vec<_>> = pairs.iter().map(entry).collect();
+            entries.map_or_else(|| plain(json), Value::Map)
+        }
+        (Json::Object(fields), Some(Value::Map(entries))) => {
+            let like = |name: &str| {
+                let same = entries.iter().find(|(key, _)| key.as_text() == Some(name));
+                same.or(entries.first()).map(|(_, value)| value)
+            };
+            let field = |(name, value): (&String, &Json)| {
+                (Value::Text(name.clone()), value_like(value, like(name)))
+            };
+            Value::Map(fields.iter().map(field).collect())
+        }
+        (Json::Array(elements), Some(Value::Array(like))) => {
+            let is_tuple = elements.len() == like.len();
+            let like = |place: usize| if is_tuple { like.get(place) } else { like.first() };
+            let elements = elements.iter().enumerate();
+            Value::Array(elements.map(|(place, of)| value_like(of, like(place))).collect())
+        }
+        (Json::String(text), Some(Value::Bytes(_))) => {
+            bytes_of(text).unwrap_or_else(|| plain(json))
+        }
+        (Json::String(text), Some(like)) if number_of(like).is_some() => {
+            let number = text.parse::<i128>().ok();
+            let value = number.and_then(|number| Value::serialized(&number).ok());
+            value.unwrap_or_else(|| plain(json))
+        }
+        _ => plain(json),
+    }
+}
+
+fn plain(json: &Json) -> Value {
+    Value::serialized(json).unwrap_or(Value::Null)
+}
+
+fn number_of(value: &Value) -> Option<i128> {
+    matches!(value, Value::Integer(_) | Value::Tag(BIG_POSITIVE | BIG_NEGATIVE, _))
+        .then(|| value.deserialized().ok())
+        .flatten()
+}
+
+fn bytes_of(hexadecimal: &str) -> Option<Value> {
+    let digits = hexadecimal.as_bytes().chunks(2);
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    let bytes = digits.map(|pair| byte(pair).filter(|_| pair.len() == 2));
+    bytes.collect::<Option<Vec<u8>>>().map(Value::Bytes)
+}
+
+/// The tags of CBOR for whole numbers of more than 64 bits.
+const BIG_POSITIVE: u64 = 2;
+const BIG_NEGATIVE: u64 = 3;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn value(of: impl Serialize) -> Value {
+        Value::serialized(&of).unwrap()
+    }
+
+    #[test]
+    fn what_is_shown_is_read_back_as_what_it_was() {
+        let nested = BTreeMap::from([((1, "a"), Some(BTreeMap::from([(7_u64, i128::MAX)])))]);
+        for (of, shown) in [
+            (value((i128::from(u64::MAX) + 1, -5)), json!(["18446744073709551616", -5])),
+            (value(i128::MIN), json!(i128::MIN.to_string())),
+            (value(nested), json!([[[1, "a"], [[7, i128::MAX.to_string()]]]])),
+            (
+                value(BTreeMap::from([("b", Some(true)), ("c", None)])),
+                json!({"b": true, "c": null}),
+            ),
+            (Value::Bytes(vec![0, 255]), json!("00ff")),
+            (value(BTreeMap::<u64, u64>::new()), json!({})),
+            (value("18446744073709551616"), json!("18446744073709551616")),
+        ] {
+            assert_eq!(json_of(&of), shown);
+            assert_eq!(value_like(&shown, Some(&of)), of, "{shown}");
+        }
+    }
+
+    #[test]
+    fn another_value_takes_the_form_of_the_one_before() {
+        let before = value(BTreeMap::from([(3_u64, vec![1_i128])]));
+        let big = i128::from(i64::MIN) - 1;
+        let json = json!([[4, [big.to_string(), 2]], [5, []]]);
+        let after = BTreeMap::from([(4_u64, vec![big, 2]), (5, vec![])]);
+        assert_eq!(value_like(&json, Some(&before)), value(after));
+        let wrong = json!(["no pair"]);
+        assert_eq!(value_like(&wrong, Some(&before)), value(["no pair"]), "a restore refuses it");
+        assert_eq!(value_like(&json!("0f0"), Some(&Value::Bytes(vec![]))), value("0f0"));
     }
 }
