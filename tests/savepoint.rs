@@ -11,6 +11,7 @@ use std::time::Duration;
 use cofferdam::config::{JobConfig, RestartStrategy};
 use cofferdam::connector::file::{LineSource, TransactionalFileSink};
 use cofferdam::guarantee::Mechanism;
+use cofferdam::id::{CheckpointId, VertexId};
 use cofferdam::job::{Job, JobBuilder, Left};
 use cofferdam::operator::Emit;
 use cofferdam::operator::keyed::{KeyedContext, KeyedProcess};
@@ -18,6 +19,8 @@ use cofferdam::runtime::{
     Claim, FileStore, Kept, MemoryStore, Resume, RunError, RunOptions, RunReport, Savepoint,
     SavepointError, StopAt, run,
 };
+use cofferdam::state::key_group::KeyGroup;
+use cofferdam::state::snapshot::{SourceState, TaskState};
 use cofferdam::time::EventTime;
 use tempfile::TempDir;
 
@@ -275,6 +278,49 @@ fn every_flipped_bit_and_every_cut_of_a_snapshot_s_files_is_told_of_the_file() {
     let checkpoints: Vec<_> = folders.filter(|path| path.join("metadata").is_file()).collect();
     let [checkpoint] = &checkpoints[..] else { panic!("{checkpoints:?}") };
     refuses_damage(checkpoint, &|| Savepoint::read_checkpoint(checkpoint, |_| Ok(job.clone())));
+}
+
+/// What a run would leave out without a word, or stumble over, if it were not refused.
+#[test]
+fn a_savepoint_whose_parts_do_not_belong_together_is_refused() {
+    let (folder, _) = text();
+    let folder = folder.path();
+    run(&job(folder, "out", 2, Mechanism::Aligned, || ()), stopping(folder, 100)).unwrap();
+    let whole = Savepoint::read(&folder.join("savepoint")).unwrap();
+    let source = whole.states.iter().position(|state| state.source.is_some()).unwrap();
+    let has_keys = |state: &TaskState| state.operators.iter().any(|of| of.keyed.is_some());
+    let keyed = whole.states.iter().position(has_keys).unwrap();
+    let forged: [&dyn Fn(&mut Savepoint); 12] = [
+        &|of| of.metadata.shape.vertices[1].parallelism = 3,
+        &|of| of.metadata.shape.vertices[1].parallelism = u32::MAX,
+        &|of| of.metadata.shape.vertices.clear(),
+        &|of| of.metadata.shape.edges[0].to = VertexId::new(99),
+        &|of| of.metadata.shape.key_groups = 0,
+        &|of| of.metadata.checkpoint = CheckpointId::new(u64::MAX),
+        &|of| of.states[source].source = None,
+        &|of| of.states[keyed].source = Some(SourceState::default()),
+        &|of| {
+            let splits = &mut of.states[source].source.as_mut().unwrap().splits;
+            splits.push(splits[0].clone());
+        },
+        &|of| of.states[keyed].operators[0].uid.push('2'),
+        &|of| {
+            let twice = of.states[keyed].operators[0].clone();
+            of.states[keyed].operators.push(twice);
+        },
+        &|of| {
+            let keyed = of.states[keyed].operators.iter_mut().find_map(|of| of.keyed.as_mut());
+            keyed.unwrap().last_mut().unwrap().0 = KeyGroup::new(u16::MAX);
+        },
+    ];
+    for (number, forge) in forged.into_iter().enumerate() {
+        let mut savepoint = whole.clone();
+        forge(&mut savepoint);
+        let place = folder.join(format!("forged-{number}"));
+        savepoint.write(&place, None).unwrap();
+        let error = Savepoint::read(&place).unwrap_err();
+        assert!(matches!(error, SavepointError::Torn { .. }), "{number}: {error}");
+    }
 }
 
 /// Stops a run at its second checkpoint: there is nothing to wait for but that.

@@ -5,5 +5,5 @@ pub mod physical;
 
 pub use partition::Partition;
 pub use physical::{
-    Channel, Cycle, Edge, EdgeId, JobShape, PhysicalGraph, Subtask, Vertex, VertexShape,
+    Channel, Cycle, Edge, EdgeId, JobShape, PhysicalGraph, ShapeError, Subtask, Vertex, VertexShape,
 };

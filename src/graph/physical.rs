@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::graph::Partition;
 use crate::id::{AttemptId, ChannelId, ChannelIndex, OutletIndex, SubtaskIndex, TaskId, VertexId};
-use crate::state::key_group::{KeyGroupAssigner, KeyGroupRange};
+use crate::state::key_group::{KeyGroupAssigner, KeyGroupCount, KeyGroupRange};
 
 /// A vertex: one or more chained operators that run in each of its subtasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +55,8 @@ impl JobShape {
     ///
     /// # Errors
     /// If there is no such graph: the shape is not one that a job had.
-    pub fn graph(&self) -> Result<PhysicalGraph, Cycle> {
+    pub fn graph(&self) -> Result<PhysicalGraph, ShapeError> {
+        self.check()?;
         let vertex = |shape: &VertexShape| {
             let uids: Vec<Arc<str>> = shape.uids.iter().map(|uid| uid.as_str().into()).collect();
             let VertexShape { parallelism, is_source, .. } = *shape;
@@ -66,8 +67,47 @@ impl JobShape {
                 is_source,
             }
         };
-        PhysicalGraph::new(self.vertices.iter().map(vertex).collect(), self.edges.clone())
+        Ok(PhysicalGraph::new(self.vertices.iter().map(vertex).collect(), self.edges.clone())?)
     }
+
+    /// Checks what the builder of a job checks.
+    fn check(&self) -> Result<(), ShapeError> {
+        let key_groups = KeyGroupCount::new(self.key_groups);
+        let key_groups = key_groups.ok_or(ShapeError::KeyGroups(self.key_groups))?;
+        for VertexShape { uids, parallelism, .. } in &self.vertices {
+            if uids.is_empty() || !(1..=key_groups.get()).contains(parallelism) {
+                return Err(ShapeError::Vertex(uids.join(" -> ")));
+            }
+        }
+        let parallelism = |vertex: VertexId| Some(self.vertices.get(vertex.index())?.parallelism);
+        for (place, Edge { from, to, partition }) in self.edges.iter().enumerate() {
+            let fits = match (parallelism(*from), parallelism(*to)) {
+                (Some(from), Some(to)) => from == to || partition.is_all_to_all(),
+                (None, _) | (_, None) => false,
+            };
+            if !fits {
+                return Err(ShapeError::Edge(place));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why a shape is none that a job had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ShapeError {
+    /// There can not be so many key groups.
+    #[error("no job has {0} key groups")]
+    KeyGroups(u32),
+    /// A vertex has no operator, no subtask, or more than there are key groups.
+    #[error("no job has a vertex like '{0}'")]
+    Vertex(String),
+    /// An edge leads from or to no vertex, or forward to another number of subtasks.
+    #[error("no job has an edge like the one at position {0}")]
+    Edge(EdgeId),
+    /// Edges lead in a circle.
+    #[error(transparent)]
+    Cycle(#[from] Cycle),
 }
 
 /// The position of an edge in the order in which edges were added.

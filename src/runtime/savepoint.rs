@@ -8,6 +8,7 @@
 //! ```
 //! A savepoint belongs to its user: no run relies on one, changes one or removes one (rule 51).
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,8 +24,8 @@ use crate::runtime::options::RunError;
 use crate::runtime::recover;
 use crate::runtime::store::CheckpointStore;
 use crate::state::codec::{self, DecodeError, Kind};
-use crate::state::snapshot::TaskState;
-use crate::storage::{CheckpointMetadata, StateHandle};
+use crate::state::snapshot::{OperatorState, TaskState};
+use crate::storage::{CheckpointMetadata, StateHandle, StoreKey};
 
 /// A savepoint that was read or is to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +69,14 @@ pub enum SavepointError {
         /// Why not.
         text: String,
     },
+    /// Its parts do not belong together.
+    #[error("{}: it is none that was written: {text}", .folder.display())]
+    Torn {
+        /// The folder.
+        folder: PathBuf,
+        /// What does not fit.
+        text: String,
+    },
     /// The place is taken.
     #[error("{}: something is there already: name a folder that does not exist", .0.display())]
     Taken(PathBuf),
@@ -86,6 +95,7 @@ impl From<SavepointError> for RunError {
         match error {
             SavepointError::Missing(_)
             | SavepointError::Damaged { .. }
+            | SavepointError::Torn { .. }
             | SavepointError::Job { .. } => Self::Restore(error.to_string()),
             SavepointError::Taken(_) | SavepointError::Io { .. } => {
                 Self::Savepoint(error.to_string())
@@ -145,7 +155,50 @@ impl Savepoint {
             read_part(&file, Kind::SavepointPart, handle)
         });
         let states = states.collect::<Result<_, _>>()?;
-        Ok(Self { metadata, states })
+        let savepoint = Self { metadata, states };
+        let torn = |text| SavepointError::Torn { folder: folder.to_owned(), text };
+        savepoint.check_parts().map_err(torn)?;
+        Ok(savepoint)
+    }
+
+    /// Checks that the parts are those of the job's tasks: what belongs to none of them would be
+    /// left out without a word.
+    fn check_parts(&self) -> Result<(), String> {
+        let Self { metadata, states } = self;
+        let CheckpointMetadata { checkpoint, attempt, shape, .. } = metadata;
+        let graph = shape.graph().map_err(|error| error.to_string())?;
+        if checkpoint.get() == u64::MAX || states.len() != graph.task_count() {
+            return Err(format!("no job has {checkpoint} of {} tasks", states.len()));
+        }
+        let mut splits = BTreeSet::new();
+        for ((task, handle), state) in graph.tasks().zip(&metadata.tasks).zip(states) {
+            let place = StoreKey::State { checkpoint: *checkpoint, attempt: *attempt, task };
+            if handle.key != place || state.task != task || state.checkpoint != *checkpoint {
+                return Err(format!("the part of {task} is one of another task or checkpoint"));
+            }
+            let vertex = graph.vertex_of(task);
+            let name = graph.task_name(task);
+            if vertex.is_source != state.source.is_some() {
+                return Err(format!("{name}: positions in an input are missing, or of none"));
+            }
+            let of_task = state.source.iter().flat_map(|source| &source.splits);
+            for split in of_task.map(|of| of.split) {
+                if !splits.insert((&vertex.name, split)) {
+                    return Err(format!("{name}: {split} is there twice"));
+                }
+            }
+            let mut uids = BTreeSet::new();
+            for OperatorState { uid, keyed, .. } in &state.operators {
+                if !vertex.uids.iter().any(|of| **of == *uid) || !uids.insert(uid) {
+                    return Err(format!("{name}: '{uid}' is no operator of it, or is there twice"));
+                }
+                let groups = keyed.iter().flatten().map(|(group, _)| group);
+                if let Some(group) = groups.max().filter(|of| shape.key_groups <= of.get().into()) {
+                    return Err(format!("{name}: '{uid}' has {group} of {}", shape.key_groups));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// What the savepoint or checkpoint in `folder` was taken of, if one is there.

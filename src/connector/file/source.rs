@@ -110,7 +110,11 @@ impl<P: LineParser> LineSource<P> {
             if self.reader.as_ref().is_some_and(is_there) {
                 return Ok(true);
             }
-            let path = &self.files[span.file as usize];
+            let Some(path) = self.files.get(span.file as usize) else {
+                let (place, files) = (span.file + 1, self.files.len());
+                let text = format!("the source was to read file {place} of {files}");
+                return Err(SourceError::Input(text));
+            };
             let Opened { mut reader, start, .. } = open_file(path, &mut self.parser)?;
             span.byte = span.byte.max(start);
             let sought = reader.seek(SeekFrom::Start(span.byte));
