@@ -278,6 +278,7 @@ mod tests {
             source: None,
             transactions: Vec::new(),
             log: Vec::new(),
+            shown: Vec::new(),
             in_flight: InFlight::default(),
             numbers: None,
         };

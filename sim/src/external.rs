@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use cofferdam::guarantee::SinkContract;
 use cofferdam::id::{AttemptId, SubtaskIndex, TransactionId, VertexId};
-use cofferdam::operator::sink::{ErasedSink, SinkPlace};
+use cofferdam::operator::sink::{ErasedSink, SinkMachine, SinkPlace};
+use cofferdam::task::Task;
 use cofferdam::time::Instant;
 use cofferdam::trace::Origin;
 use smallvec::SmallVec;
@@ -145,6 +146,28 @@ impl External {
     /// A new attempt opens a sink subtask.
     pub fn open(&mut self, vertex: VertexId, subtask: SubtaskIndex, attempt: AttemptId) {
         self.sink(vertex).openers.insert(subtask, attempt);
+    }
+
+    /// Refuses a task whose state knows something to be visible that is not.
+    ///
+    /// # Errors
+    /// If it does.
+    pub fn check_shown(&self, task: Task) -> Result<Task, String> {
+        // These systems can not say.
+        if self.is(Variant::CommittedForgotten) || self.is(Variant::PooledHandles) {
+            return Ok(task);
+        }
+        let mut shown = task.sink().map(SinkMachine::shown).unwrap_or_default().into_iter();
+        let missing = shown.find(|id| {
+            let sink = &self.sinks[&id.vertex];
+            let found = sink.transactions.get(id);
+            let is_committed = found.is_some_and(|of| of.state == TransactionState::Committed);
+            !is_committed && !sink.portions.contains_key(id)
+        });
+        match missing {
+            Some(id) => Err(format!("the output lacks the rows of {id}, which were shown")),
+            None => Ok(task),
+        }
     }
 
     /// Whether no newer attempt has opened a sink subtask.

@@ -342,6 +342,7 @@ mod tests {
             subtask: SubtaskIndex::new(0),
             parallelism: 1,
             attempt: AttemptId::new(attempt),
+            shown: Vec::new(),
         };
         let mut sink = CollectTransactions::default();
         sink.open(&place(1)).unwrap();

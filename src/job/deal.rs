@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use crate::element::Batch;
 use crate::graph::{Channel, Edge, JobShape, Partition, PhysicalGraph, Vertex};
 use crate::guarantee::Guarantee;
-use crate::id::{ChannelId, SubtaskIndex, TaskId, VertexId};
+use crate::id::{ChannelId, SubtaskIndex, TaskId, TransactionId, VertexId};
 use crate::job::{Job, RoutePlace};
 use crate::state::RestoreError;
 use crate::state::codec::Format;
@@ -195,6 +195,7 @@ impl Job {
                 source: hand.source,
                 transactions: hand.transactions,
                 log: hand.log,
+                shown: hand.shown,
                 in_flight: InFlight::default(),
                 numbers: None,
             }));
@@ -369,11 +370,12 @@ struct Pool {
     finished: BTreeMap<String, bool>,
 }
 
-/// What a sink's subtask had not made visible.
+/// What a sink's subtask had not made visible, and what it had.
 #[derive(Default)]
 struct Output {
     transactions: Vec<PendingTransaction>,
     log: Vec<LoggedState>,
+    shown: Vec<TransactionId>,
 }
 
 /// What one subtask gets.
@@ -383,6 +385,7 @@ struct Hand {
     source: Option<SourceState>,
     transactions: Vec<PendingTransaction>,
     log: Vec<LoggedState>,
+    shown: Vec<TransactionId>,
 }
 
 impl Pool {
@@ -402,7 +405,8 @@ impl Pool {
                 pool.sources.entry(first.to_string()).or_default().push(source);
             }
             if let Some(last) = vertex.uids.last() {
-                let output = Output { transactions: state.transactions, log: state.log };
+                let TaskState { transactions, log, shown, .. } = state;
+                let output = Output { transactions, log, shown };
                 pool.sinks.entry(last.to_string()).or_default().push(output);
             }
         }
@@ -452,14 +456,16 @@ impl Pool {
             hands.iter_mut().zip(dealt).for_each(|(hand, source)| hand.source = Some(source));
         }
         if let Some(stored) = of.uids.last().and_then(|uid| self.sinks.get(&**uid)) {
-            let place =
-                |pending: &PendingTransaction| pending.transaction.subtask.index() % of.parallelism;
+            let place = |id: TransactionId| id.subtask.index() % of.parallelism;
             for output in stored {
                 for pending in &output.transactions {
-                    hands[place(pending)].transactions.push(*pending);
+                    hands[place(pending.transaction)].transactions.push(*pending);
                 }
                 for logged in &output.log {
-                    hands[place(&logged.pending)].log.push(logged.clone());
+                    hands[place(logged.pending.transaction)].log.push(logged.clone());
+                }
+                for id in &output.shown {
+                    hands[place(*id)].shown.push(*id);
                 }
             }
         }

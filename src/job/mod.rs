@@ -22,7 +22,7 @@ use crate::id::{
 use crate::operator::OperatorTraits;
 use crate::operator::queue::Deliveries;
 use crate::operator::route::Route;
-use crate::operator::sink::{ErasedSink, SinkMachine};
+use crate::operator::sink::{ErasedSink, SinkMachine, SinkState};
 use crate::operator::source::{
     ErasedSource, Release, SourceError, SourceMachine, Supply, WatermarkStrategy, assign_splits,
 };
@@ -123,7 +123,7 @@ pub enum TaskStart {
     /// Empty state; a source begins at these positions: the first ones, or reserved ones.
     Fresh(Option<SourceState>),
     /// The state of a completed checkpoint.
-    Restored(TaskState),
+    Restored(Box<TaskState>),
 }
 
 /// Why a graph can not become a job.
@@ -417,8 +417,8 @@ impl Job {
         stage.open(&subtask);
         let mut progress = self.progress(task);
         let blank = self.config.mechanism.drops_state().then(|| stage.clone());
-        let (source, transactions, log, finished) = match start {
-            TaskStart::Fresh(source) => (source, Vec::new(), Vec::new(), false),
+        let (source, left, finished) = match start {
+            TaskStart::Fresh(source) => (source, SinkState::default(), false),
             TaskStart::Restored(state) => {
                 stage.restore(&state.operators)?;
                 if let (Some(progress), Some(numbers)) = (&mut progress, &state.numbers) {
@@ -430,7 +430,9 @@ impl Job {
                     .as_ref()
                     .map(|sink| sink.restore_log(state.format, &state.log))
                     .transpose();
-                (state.source, state.transactions, log?.unwrap_or_default(), state.finished)
+                let (log, transactions) = (log?.unwrap_or_default(), state.transactions);
+                let left = SinkState { transactions, log, shown: state.shown };
+                (state.source, left, state.finished)
             }
         };
         let first = TransactionId { vertex, subtask: index, attempt, sequence: 0 };
@@ -450,12 +452,12 @@ impl Job {
             sink: parts.sink.as_ref().map(|sink| match sink.stage {
                 SinkStage::Whole => {
                     let contract = sink.sink.contract();
-                    SinkMachine::new(contract, first, transactions, log, config.commit_retry)
+                    SinkMachine::new(contract, first, left, config.commit_retry)
                 }
                 SinkStage::Writers => SinkMachine::writer(first),
                 SinkStage::Committer(of) => {
                     let writers = self.graph.tasks_of(of).count();
-                    SinkMachine::committer(transactions, config.commit_retry, writers)
+                    SinkMachine::committer(left, config.commit_retry, writers)
                 }
             }),
             outlet: self.outlet(vertex, index),
@@ -466,7 +468,7 @@ impl Job {
         Ok(Task::new(parts, finished))
     }
 
-    /// A task's part of a checkpoint in the portable format.
+    /// A task's part of a checkpoint in the portable format, which belongs to no output.
     ///
     /// # Errors
     /// If the state is not this task's.
@@ -488,7 +490,8 @@ impl Job {
             inputs: self.decode_inputs(&state)?,
             outputs: self.unacknowledged(state.task, &state)?.into_iter().collect(),
         };
-        Ok(TaskState { format, operators, log, in_flight: in_flight.encode(format), ..state })
+        let in_flight = in_flight.encode(format);
+        Ok(TaskState { format, operators, log, shown: Vec::new(), in_flight, ..state })
     }
 
     fn decode_inputs(

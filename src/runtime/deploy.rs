@@ -8,7 +8,7 @@ use crate::graph::PhysicalGraph;
 use crate::id::{AttemptId, CheckpointId, SubtaskIndex, TaskId, VertexId};
 use crate::job::{Job, TaskStart, Unions};
 use crate::message::TaskError;
-use crate::operator::sink::SinkPlace;
+use crate::operator::sink::{SinkMachine, SinkPlace};
 use crate::operator::source::SourceError;
 use crate::runtime::channel::{self, Inlet, Intake, Outlet, Port};
 use crate::runtime::guard;
@@ -48,7 +48,7 @@ pub(super) fn restored(
     let unions = unions_by_task(job, &states);
     let start = |(mut state, unions): (TaskState, Rc<Unions>)| {
         unions.join(&mut state);
-        TaskStart::Restored(state)
+        TaskStart::Restored(Box::new(state))
     };
     Ok(states.into_iter().zip(unions).map(start).collect())
 }
@@ -157,7 +157,7 @@ pub(super) fn progressed(
             let log = ProgressLog::read(&bytes).map_err(|error| damaged(store, *key, &error))?;
             job.last_write(*task, log).map_err(|error| damaged(store, *key, &error))
         });
-        state.map(TaskStart::Restored).map_err(|error| (*task, error))
+        state.map(|state| TaskStart::Restored(Box::new(state))).map_err(|error| (*task, error))
     };
     keys.iter().map(start).collect()
 }
@@ -241,7 +241,8 @@ pub(super) fn load(
         let saver = saver.map_err(|error| (task, error))?;
         let (vertex, subtask) = graph.place_of(task);
         let parallelism = graph.vertices()[vertex.index()].parallelism;
-        let place = SinkPlace { subtask, parallelism, attempt };
+        let shown = machine.sink().map(SinkMachine::shown).unwrap_or_default();
+        let place = SinkPlace { subtask, parallelism, attempt, shown };
         let sink = job.sink(vertex).map(|(_, sink)| sink);
         let sink = sink.or(job.committer(vertex).map(|(_, sink)| sink));
         let sink = sink.map(|sink| (sink.clone_box(), place));

@@ -257,7 +257,7 @@ impl<'a> Fitted<'a> {
         let restored = states.iter().zip(unions).try_for_each(|(state, unions)| {
             let (task, mut state) = (state.task, state.clone());
             unions.join(&mut state);
-            let start = TaskStart::Restored(state);
+            let start = TaskStart::Restored(Box::new(state));
             let name = self.job.graph().task_name(task);
             guard::catch(|| match self.job.task(task, AttemptId::default(), start) {
                 Ok(_) => Ok(()),

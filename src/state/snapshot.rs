@@ -144,6 +144,8 @@ pub struct TaskSnapshot {
     pub transactions: Vec<PendingTransaction>,
     /// The rows that its write-ahead sink has not sent, in the order in which they are to be.
     pub log: Vec<LoggedRows>,
+    /// What its sink knows to be visible and newest: an output that lacks it is older than this.
+    pub shown: Vec<TransactionId>,
     /// Records that were under way at the cut.
     pub in_flight: InFlight<Batch>,
     /// Where the channels stood, if records are numbered.
@@ -180,6 +182,7 @@ impl TaskSnapshot {
             source: self.source.clone(),
             transactions: self.transactions.clone(),
             log: self.log.iter().map(|rows| rows.to_state(format)).collect(),
+            shown: self.shown.clone(),
             in_flight: self.in_flight.encode(format),
             numbers: self.numbers.clone(),
         }
@@ -205,6 +208,9 @@ pub struct TaskState {
     pub transactions: Vec<PendingTransaction>,
     /// The rows that its write-ahead sink has not sent, in the order in which they are to be.
     pub log: Vec<LoggedState>,
+    /// As [`TaskSnapshot::shown`].
+    #[serde(default)]
+    pub shown: Vec<TransactionId>,
     /// Records that were under way at the cut, each batch in the checkpoint encoding.
     pub in_flight: InFlight<Bytes>,
     /// Where the channels stood, if records are numbered.

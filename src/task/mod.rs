@@ -322,6 +322,7 @@ impl Task {
                 .map(|sink| sink.transactions(checkpoint))
                 .unwrap_or_default(),
             log: self.sink.as_ref().map(SinkMachine::log).unwrap_or_default(),
+            shown: self.sink.as_ref().map(SinkMachine::shown).unwrap_or_default(),
             in_flight,
             numbers,
         }

@@ -459,7 +459,7 @@ impl Probe {
 
     /// In the second attempt.
     fn restored(job: &Job, task: u32, state: TaskState) -> Self {
-        Self::start(job, task, 2, TaskStart::Restored(state))
+        Self::start(job, task, 2, TaskStart::Restored(Box::new(state)))
     }
 
     fn start(job: &Job, task: u32, attempt: u64, start: TaskStart) -> Self {

@@ -77,6 +77,13 @@ impl Description {
         *before == Self { parallelism, ..self.clone() }
     }
 
+    /// As it is where the output was moved to, with all that is in it or beside it.
+    fn moved_to(&self, now: &Self) -> Self {
+        let state =
+            self.state.clone().map(|(home, file)| (home, now.store().cloned().unwrap_or(file)));
+        Self { output: now.output.clone(), state, ..self.clone() }
+    }
+
     /// Whether the parallelism may change.
     fn is_dealt_out(&self) -> bool {
         self.binding().is_none()
@@ -209,7 +216,7 @@ impl Folders<'_> {
         let (inputs, store) = (&described.input, described.store());
         let mut history = History::begin();
         match (resume, read::<Left>(&self.checkpoints.join(NAME))?) {
-            (Resume::Latest, Some(before)) if described.may_follow(&before.description) => {
+            (Resume::Latest, Some(before)) if self.goes_on(described, &before)? => {
                 let is_anew = runtime::begins_anew(job, self.store)?;
                 if is_anew {
                     self.refuse_lost_start(described.mode, job)?;
@@ -250,6 +257,19 @@ impl Folders<'_> {
         let contents = inputs.iter().map(|path| Fingerprint::of(path)).collect::<Result<_, _>>();
         self.begin(described, contents.map_err(Failure::input)?, &history, None)?;
         Ok(Settled { is_anew: !matches!(resume, Resume::From(_)), history })
+    }
+
+    /// Whether a run that is described like this goes on where another has stopped. An output says
+    /// itself which run it is of, so that it may lie somewhere else by now.
+    fn goes_on(&self, described: &Description, before: &Left) -> Result<bool, Failure> {
+        let of = |history: &History| history.run.clone();
+        let run = Mark::read(self.output)?.map(|mark| of(&mark.history));
+        let is_own = run.is_some() && run == before.history.as_ref().map(of);
+        let before = &before.description;
+        Ok(match is_own {
+            true => described.may_follow(&before.moved_to(described)),
+            false => described.may_follow(before),
+        })
     }
 
     /// Checks that a run may go on from the checkpoint or savepoint at `path`. What its run has
@@ -396,8 +416,10 @@ impl Folders<'_> {
         Failure::input(match before {
             Some(before) => format!(
                 "{checkpoints}: these checkpoints were made with {}: give the same, or other \
-                 folders for --output and --checkpoints",
-                described.difference(&before.description)
+                 folders for --output and --checkpoints (an output that was moved is known by {}, \
+                 which has to be moved with it)",
+                described.difference(&before.description),
+                self.output.mark().display()
             ),
             None => format!(
                 "{checkpoints}: {NAME} is gone, which says what these checkpoints were made with: \
@@ -484,6 +506,19 @@ fn refuse_shown(
     output: &Output,
 ) -> Result<(), Failure> {
     let is_of_output = |before: &&Left| before.description.output == described.output;
+    let is_table = |mode: Mode| mode.sink == SinkContract::Idempotent;
+    if let Some(Left { description: Description { mode, .. }, .. }) = before.filter(is_of_output)
+        && is_table(*mode) != is_table(described.mode)
+        && let Some(row) = first_row(output)
+    {
+        return Err(Failure::input(format!(
+            "--resume {}: {row} holds what --sink {} has left, and --sink {} would not replace it: \
+             of the two only a table has one row for each key: name another --output",
+            savepoint.display(),
+            mode.sink,
+            described.mode.sink
+        )));
+    }
     let parallelism = before.filter(is_of_output).map(|before| before.description.parallelism);
     if described.is_table_in_files()
         && parallelism != Some(described.parallelism)

@@ -229,7 +229,8 @@ fn records(text: &str) -> Result<usize, String> {
     }
 }
 
-fn claim(text: &str) -> Result<ClaimArg, String> {
+/// Reads a claim as it is typed.
+pub(crate) fn claim(text: &str) -> Result<ClaimArg, String> {
     let level = |word: &str| word.parse::<Level>().map_err(|error| error.to_string());
     if !text.contains('=') {
         let level = Some(level(text)?);

@@ -82,6 +82,8 @@ variants! {
     LogLeftOut = "log-left-out",
     /// Snapshots do not hold the transactions that await their commit.
     TransactionsLeftOut = "transactions-left-out",
+    /// Snapshots say of the transactions that await their commit that they are shown.
+    PendingTakenForShown = "pending-taken-for-shown",
     /// A two-phase sink hears that its transaction is prepared before it is.
     PreparedUnseen = "prepared-unseen",
     /// Every other commit fails, and the sink takes it for done.
@@ -306,6 +308,10 @@ impl Variant {
             }
             Self::LogLeftOut => snapshot.log.clear(),
             Self::TransactionsLeftOut => snapshot.transactions.clear(),
+            Self::PendingTakenForShown => {
+                let pending = snapshot.transactions.iter().map(|pending| pending.transaction);
+                snapshot.shown.extend(pending);
+            }
             Self::TransactionsDisordered => snapshot.transactions.reverse(),
             Self::CommittablesWithoutOrigin => {
                 let first = SubtaskIndex::new(0);

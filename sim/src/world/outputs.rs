@@ -537,7 +537,8 @@ impl World {
                 let mut places = self.sink_places(id).into_iter();
                 let done = places.try_for_each(|(vertex, subtask)| {
                     let parallelism = self.plan.job.graph().tasks_of(vertex).count();
-                    let place = SinkPlace { subtask, parallelism, attempt };
+                    let shown = Vec::new();
+                    let place = SinkPlace { subtask, parallelism, attempt, shown };
                     let dangling = self.external.abort_dangling(vertex, &place)?;
                     for transaction in dangling {
                         self.record(TraceEvent::RolledBack { transaction, attempt });

@@ -303,7 +303,7 @@ impl World {
                     self.interposer.restored(id, attempt, &mut state);
                     is_restored = state.source.as_ref().is_some_and(|s| s.records() > 0);
                     restored = Some((metadata.checkpoint, metadata.tasks[id.index()].key));
-                    TaskStart::Restored(state)
+                    TaskStart::Restored(Box::new(state))
                 }
                 Err(text) => {
                     return self.report_failure(id, attempt, TaskError::Restore(text));
@@ -318,17 +318,17 @@ impl World {
                 if let Some(positions) = &mut positions {
                     self.interposer.begun(id, attempt, positions);
                 }
-                written.map_or(TaskStart::Fresh(positions), TaskStart::Restored)
+                let restored = written.map(|state| TaskStart::Restored(Box::new(state)));
+                restored.unwrap_or(TaskStart::Fresh(positions))
             }
         };
         for (vertex, subtask) in self.sink_places(id) {
             self.external.open(vertex, subtask, attempt);
         }
-        let mut task = match plan.job.task(id, attempt, start) {
+        let task = plan.job.task(id, attempt, start).map_err(|error| error.to_string());
+        let mut task = match task.and_then(|task| self.external.check_shown(task)) {
             Ok(task) => task,
-            Err(error) => {
-                return self.report_failure(id, attempt, TaskError::Restore(error.to_string()));
-            }
+            Err(text) => return self.report_failure(id, attempt, TaskError::Restore(text)),
         };
         let is_external = plan.job.config().state.is_external();
         let saved = is_external.then(|| {
@@ -398,14 +398,14 @@ impl Slot {
 
 /// A digest of what a task's state holds: operators, positions, transactions.
 pub(super) fn digest(state: &TaskState) -> u64 {
-    let TaskState { operators, source, transactions, log, numbers, .. } = state;
+    let TaskState { operators, source, transactions, log, shown, numbers, .. } = state;
     if has_unions(state) {
         // What a task is restored with is not what it has stored.
         let mut state = state.clone();
         state.operators.iter_mut().for_each(|operator| operator.lists.retain(is_own));
         return digest(&state);
     }
-    KeyHash::of(&(operators, source, transactions, log, numbers)).get()
+    KeyHash::of(&(operators, source, transactions, log, shown, numbers)).get()
 }
 
 fn is_own(list: &StoredList) -> bool {

@@ -6,7 +6,8 @@ use std::path::Path;
 use rusqlite::Connection;
 
 use crate::support::{
-    Done, Folder, cofferdam, command, kill_at, often, progress, start_slowly, with, words,
+    Done, Folder, cofferdam, command, copy_folder, kill_at, lines_below, named, often, progress,
+    start_slowly, with, words,
 };
 
 const LINES: usize = 300;
@@ -56,6 +57,52 @@ fn a_database_that_goes_in_the_middle_is_missed_without_checkpoints_too() {
         }
         cofferdam(&run).exits(0);
         assert!(rows(&file) >= LINES, "{mechanism} {sink}");
+    }
+}
+
+/// Replaces all that an output of this name has left in a folder.
+fn put(from: &str, into: &str) {
+    let left = Path::new(into);
+    if left.is_dir() {
+        fs::remove_dir_all(left).unwrap();
+    }
+    copy_folder(Path::new(from), left);
+}
+
+#[test]
+fn an_output_that_lacks_what_the_state_knows_to_be_shown_is_refused() {
+    let folder = Folder::new("older-output");
+    let input = folder.file("in.txt", words(LINES));
+    let sinks = ["two-phase", "write-ahead"];
+    let modes = ["transactional", "aligned"].map(|mechanism| sinks.map(|sink| (mechanism, sink)));
+    for (number, (mechanism, sink)) in modes.into_iter().flatten().enumerate() {
+        for kind in ["part-", "out.db"] {
+            let name = |of: &str| folder.path(&format!("{of}-{number}-{kind}"));
+            let (home, checkpoints) = (name("home"), name("checkpoints"));
+            fs::create_dir(&home).unwrap();
+            let file = format!("{home}/out.db");
+            let output = if kind == "out.db" { format!("sqlite:{file}") } else { home.clone() };
+            let shown = || rows(&file).max(lines_below(&home).len());
+            let run = with(&often(&input, &output), &["--checkpoints", &checkpoints]);
+            let run = with(&run, &["--mechanism", mechanism, "--sink", sink]);
+            kill_at(&run, || shown() > 5);
+            let (older, newer) = (name("older"), name("newer"));
+            put(&home, &older);
+            // Slow enough for many portions: what is in the last one would be sent again.
+            cofferdam(&with(&run, &["--rate", "600"])).exits(0);
+            put(&home, &newer);
+            put(&older, &home);
+            // Of a database that is put back alone the mark beside it says nothing.
+            for mark in named(&newer, ".out").into_iter().chain(named(&newer, "out.db.")) {
+                fs::copy(&mark, Path::new(&home).join(mark.file_name().unwrap())).unwrap();
+            }
+            for _ in 0..2 {
+                cofferdam(&run).refuses(&[&home, kind, "put", "back"]);
+            }
+            put(&newer, &home);
+            cofferdam(&run).exits(0);
+            assert_eq!(rows(&file) + lines_below(&home).len(), 2 * LINES, "{mechanism} {sink}");
+        }
     }
 }
 

@@ -203,6 +203,45 @@ fn an_output_that_is_behind_its_checkpoints_is_refused() {
     assert_eq!((lines.len(), lines.values().sum::<u64>()), (2 * LINES, 2 * LINES as u64));
 }
 
+#[test]
+fn an_output_that_was_moved_goes_on_where_it_lies_and_one_of_another_run_does_not() {
+    let folder = Folder::new("moved");
+    let input = folder.file("in.txt", words(LINES));
+    for (number, mode) in [
+        &["--sink", "two-phase"][..],
+        &["--mechanism", "transactional"],
+        &["--sink", "plain", "--guarantee", "at-most-once"],
+        #[cfg(feature = "sqlite")]
+        &["--state", "external-transactional"],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for apart in [false, true] {
+            let name = |of: &str| folder.path(&format!("{of}-{number}-{apart}"));
+            let [output, moved, other, checkpoints] = ["out", "moved", "other", "chk"].map(name);
+            let place = ["--checkpoints", &checkpoints];
+            let mode = if apart { with(&place, mode) } else { mode.to_vec() };
+            let into = |output| with(&often(&input, output), &mode);
+            kill_at(&into(&output), || lines_below(&output).len() > 5);
+            fs::rename(&output, &moved).unwrap();
+            cofferdam(&with(&often(&input, &other), &["--rate", "5000"])).exits(0);
+            if apart {
+                let words = [&*checkpoints, "--output", ".output.json", "moved with it"];
+                cofferdam(&into(&other)).refuses(&words);
+                cofferdam(&into(&output)).refuses(&[&output, "it is gone", "--output"]);
+            }
+            cofferdam(&into(&moved)).exits(0);
+            // In its new place it is known as well, and a run that is done does nothing.
+            let lines = lines_below(&moved);
+            cofferdam(&into(&moved)).exits(0);
+            assert_eq!(lines_below(&moved), lines);
+            let is_exact = !mode.contains(&"at-most-once");
+            assert!(!is_exact || lines.len() == 2 * LINES, "{mode:?}: {}", lines.len());
+        }
+    }
+}
+
 fn dies(mut child: Child) {
     child.kill().unwrap();
     child.wait().unwrap();

@@ -268,6 +268,36 @@ fn end_of(child: Child) -> Done {
     Done::of(child.wait_with_output().unwrap())
 }
 
+#[test]
+fn rows_and_a_table_are_not_mixed_behind_a_savepoint() {
+    let folder = Folder::new("mixed");
+    let input = folder.file("in.txt", words(100));
+    let kinds = ["", "sqlite:"].iter().filter(|kind| cfg!(feature = "sqlite") || kind.is_empty());
+    for (number, kind) in kinds.enumerate() {
+        for (before, now) in [
+            ("two-phase", "idempotent"),
+            ("plain", "idempotent"),
+            ("idempotent", "two-phase"),
+            ("idempotent", "write-ahead"),
+        ] {
+            let name = |of: &str| folder.path(&format!("{number}-{before}-{now}-{of}"));
+            let [first, second, savepoint] = ["first", "second", "sp"].map(name);
+            let [output, other] = ["out", "other"].map(|of| format!("{kind}{}", name(of)));
+            let stop = ["--sink", before, "--checkpoints", &first, "--stop-after", "50"];
+            let run = with(&often(&input, &output), &stop);
+            cofferdam(&with(&run, &["--savepoint", &savepoint])).exits(0);
+            let go_on = ["--sink", now, "--checkpoints", &second, "--resume", &savepoint];
+            cofferdam(&with(&often(&input, &output), &go_on)).refuses(&[
+                &savepoint,
+                &format!("--sink {before}"),
+                &format!("--sink {now}"),
+                "another --output",
+            ]);
+            cofferdam(&with(&often(&input, &other), &go_on)).exits(0);
+        }
+    }
+}
+
 /// The words of a run over `input` with its folders in `folder`.
 fn slow_run<'a>(input: &'a str, output: &'a str, checkpoints: &'a str) -> Vec<&'a str> {
     with(&often(input, output), &["--checkpoints", checkpoints])

@@ -100,9 +100,28 @@ fn torture_says_why_nothing_can_be_said() {
     let torture = ["torture", "windows", "--input", &input, "--kills", "2"];
     let batches = ["--guarantee", "at-least-once", "--mechanism", "mini-batch"];
     let done = cofferdam(&with(&with(&torture, &batches), &["--format", "json"])).exits(3);
-    let reason = done.summary()["unjudged"].as_str().unwrap().to_owned();
+    let got = done.summary();
+    let reason = got["unjudged"].as_str().unwrap().to_owned();
+    for count in ["lost", "duplicated", "wrong", "differing", "output_level"] {
+        assert!(got[count].is_null(), "nobody has looked: {got}");
+    }
     assert!(reason.contains("timers"), "{reason}");
     assert!(done.err.contains(&format!("about the state: {reason};")), "{done:?}");
+}
+
+#[test]
+fn torture_refutes_a_claim_that_is_too_strong() {
+    let folder = Folder::new("too-strong");
+    let input = folder.file("in.txt", words(600));
+    let torture = ["torture", "wordcount", "--input", &input, "--kills", "4", "--sink", "plain"];
+    let torture = with(&torture, &["--guarantee", "at-most-once"]);
+    // A count that begins again at one is no loss; that it is not as it should be is said.
+    let held = cofferdam(&torture).exits(0);
+    assert!(held.out.contains("rows are not as in a run without failures"), "{held:?}");
+    let refuted = cofferdam(&with(&torture, &["--claim", "exactly-once"])).exits(1);
+    assert!(refuted.out.contains("for example:\n  - "), "{refuted:?}");
+    assert!(refuted.err.contains("the claim for the state is violated"), "{refuted:?}");
+    cofferdam(&with(&torture, &["--claim", "sink=none"])).refuses(&["--claim", "state=LEVEL"]);
 }
 
 #[test]

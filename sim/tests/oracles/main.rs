@@ -431,6 +431,12 @@ fn rule_062_transactions_that_are_left_out_of_snapshots_are_caught() {
 }
 
 #[test]
+fn a_snapshot_that_takes_what_is_pending_for_shown_is_caught() {
+    assert_caught(COUNTING, Variant::PendingTakenForShown, "liveness");
+    assert_caught(TRANSACTIONAL, Variant::PendingTakenForShown, "liveness");
+}
+
+#[test]
 fn rule_062_an_acknowledgement_before_the_prepare_is_caught() {
     assert_caught(COUNTING, Variant::PreparedUnseen, "two-phase");
 }

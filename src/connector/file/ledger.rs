@@ -109,7 +109,8 @@ pub(super) fn noted(folder: &Path, id: TransactionId) -> Result<Option<Sum>, Sin
 }
 
 /// Checks that the files are there which the subtask at `place`, and those that it takes over from,
-/// have shown, each with its length. `pending` is where one lies that is not visible yet.
+/// have shown, each with its length, and those that the restored state knows to be shown. `pending`
+/// is where one lies that is not visible yet.
 pub(super) fn check(
     folder: &Path,
     place: &SinkPlace,
@@ -124,7 +125,7 @@ pub(super) fn check(
             // Names of files know nothing of the vertex.
             let (vertex, attempt) = (VertexId::new(0), AttemptId::new(attempt));
             let id = TransactionId { vertex, subtask, attempt, sequence };
-            let part = folder.join(format!("{}.ndjson", stem(id)));
+            let part = part(folder, id);
             match fs::metadata(&part) {
                 Ok(found) if found.len() == sum.bytes => {}
                 Ok(found) => return Err(sum.differs(&part, found.len())),
@@ -137,7 +138,16 @@ pub(super) fn check(
             }
         }
     }
-    Ok(())
+    // A folder that was put back as a whole lacks what says so too.
+    let mut shown = place.shown.iter().map(|id| part(folder, *id));
+    match shown.find(|part| !part.is_file()) {
+        Some(gone) => Err(damaged(&gone, GONE)),
+        None => Ok(()),
+    }
+}
+
+fn part(folder: &Path, id: TransactionId) -> PathBuf {
+    folder.join(format!("{}.ndjson", stem(id)))
 }
 
 /// By attempt and number; what makes no sense was cut.
@@ -193,6 +203,18 @@ mod tests {
         assert_eq!(check(0), Ok(()), "another subtask's");
         fs::write(folder.join("pending"), "").unwrap();
         assert_eq!(check(1), Ok(()), "a crash came before it was made visible");
+    }
+
+    #[test]
+    fn what_the_restored_state_knows_to_be_shown_is_missed_though_no_ledger_knows_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let shown = SinkPlace { shown: vec![id(4, 0)], ..place(1, 5) };
+        let check = || check(folder, &shown, |_, _| folder.join("pending"));
+        fs::write(folder.join("pending"), "").unwrap();
+        assert!(check().unwrap_err().to_string().contains("part-1-4-0.ndjson: it is gone"));
+        fs::write(folder.join("part-1-4-0.ndjson"), "").unwrap();
+        assert_eq!(check(), Ok(()));
     }
 
     #[test]

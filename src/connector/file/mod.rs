@@ -64,6 +64,7 @@ mod tests {
             subtask: SubtaskIndex::new(subtask),
             parallelism: 4,
             attempt: AttemptId::new(attempt),
+            shown: Vec::new(),
         }
     }
 

@@ -90,6 +90,42 @@ impl<T> SqliteTable<T> {
     }
 }
 
+impl<T> SqliteTable<T> {
+    /// Checks that the table is of the wanted kind, and that it has what was shown.
+    fn check(
+        &self,
+        database: &Connection,
+        place: &SinkPlace,
+        is_keyed: bool,
+    ) -> Result<(), SinkError> {
+        let failed = |error| failed(&self.database, error);
+        let lost = |what: String| {
+            let (table, database) = (&self.table, self.database.display());
+            Err(SinkError::Damaged(format!("table {table} of {database}: {what}")))
+        };
+        let key = "SELECT pk > 0 FROM pragma_table_info(?) WHERE name = ?";
+        let of = [self.table.as_str(), self.columns[0]];
+        let has_key: bool = database.query_row(key, of, |row| row.get(0)).map_err(failed)?;
+        if has_key != is_keyed {
+            return lost(
+                "another kind of sink has made it: only that of an idempotent one has a key, and \
+                 one row for each: name another database"
+                    .to_owned(),
+            );
+        }
+        for id in &place.shown {
+            if !is_visible(database, &self.table, *id).map_err(failed)? {
+                return lost(format!(
+                    "it lacks the rows of transaction {id}, which were shown: put the database \
+                     back as it was, its -wal file too, or begin anew with other places for \
+                     output and checkpoints"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// A subtask's connection; none before it is opened.
 struct Client<T> {
     table: SqliteTable<T>,
@@ -135,6 +171,7 @@ impl<T> Client<T> {
             )));
         }
         transaction.execute_batch(&tables).map_err(failed)?;
+        self.table.check(&transaction, place, key != self.table.columns[0])?;
         let progress = format!(
             "INSERT INTO {table}_progress VALUES (?, ?, -1, -1, 0)
              ON CONFLICT (subtask) DO UPDATE SET epoch = excluded.epoch
@@ -231,11 +268,9 @@ impl<T> Writer<'_, T> {
         row.map_err(|error| failed(&self.table.database, error))
     }
 
-    /// Whether the rows of a transaction are visible.
     fn is_visible(&self, id: TransactionId) -> Result<bool, SinkError> {
-        let of = |field| self.progress(id.subtask, field);
-        let visible = (of("attempt")?, of("sequence")?);
-        Ok((number(id.attempt.get()), number(id.sequence)) <= visible)
+        is_visible(&self.transaction, &self.table.table, id)
+            .map_err(|error| failed(&self.table.database, error))
     }
 
     /// Notes that the rows of a transaction are visible.
@@ -247,6 +282,16 @@ impl<T> Writer<'_, T> {
         let (attempt, sequence) = (number(id.attempt.get()), number(id.sequence));
         self.execute(&statement, &[&attempt, &sequence, &id.subtask.get()]).map(drop)
     }
+}
+
+/// Whether the rows of a transaction are visible.
+fn is_visible(database: &Connection, table: &str, id: TransactionId) -> rusqlite::Result<bool> {
+    let query = format!(
+        "SELECT EXISTS (SELECT 1 FROM {table}_progress WHERE subtask = ?
+                        AND (attempt, sequence) >= (?, ?))"
+    );
+    let (attempt, sequence) = (number(id.attempt.get()), number(id.sequence));
+    database.query_row(&query, (id.subtask.get(), attempt, sequence), |row| row.get(0))
 }
 
 /// Checks that the database can be written, which is made if it is not there.

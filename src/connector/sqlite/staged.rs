@@ -99,7 +99,7 @@ impl<T: Record> TransactionalSink for SqliteTransactionalSink<T> {
         let statement =
             format!("DELETE FROM {table}_pending WHERE subtask % ? = ? AND attempt < ?");
         self.0.change(Durability::Full, |writer| {
-            let SinkPlace { subtask, parallelism, attempt } = &writer.place;
+            let SinkPlace { subtask, parallelism, attempt, .. } = &writer.place;
             let (parallelism, attempt) = (number(*parallelism as u64), number(attempt.get()));
             writer.execute(&statement, &[&parallelism, &subtask.get(), &attempt]).map(drop)
         })

@@ -267,10 +267,13 @@ impl StateSaver for Saver {
         let floor = state.completed.filter(|_| self.rolls_back).map_or(-1, |of| number(of.get()));
         let Fenced { task, attempt, .. } = self.database;
         self.database.change(|transaction| {
+            let mut more = 0;
             for (place, value) in changes {
-                write(transaction, task, place, follows, value, floor)?;
+                more += write(transaction, task, place, follows, value, floor)?;
             }
-            seal(transaction, task, attempt, floor)
+            let advance = "UPDATE state_tasks SET floor = max(floor, ?3), checksum = checksum + ?4
+                           WHERE task = ?1 AND attempt = ?2";
+            transaction.prepare_cached(advance)?.execute([task, attempt, floor, more]).map(drop)
         })?;
         self.held = now;
         Ok(())
@@ -319,12 +322,14 @@ fn take_back(database: &Connection, task: i64, restored: i64) -> rusqlite::Resul
     database.execute(cap, [task, restored]).map(drop)
 }
 
-/// Ends a change of a task's rows.
+/// Notes what a task's rows come to when an attempt opens them. While it goes on the sum is kept up
+/// row by row: to add up all rows for each change would cost what the state is large, and would
+/// take a row that has gone since for one that never was.
 fn seal(database: &Connection, task: i64, attempt: i64, floor: i64) -> rusqlite::Result<()> {
     let seal = "UPDATE state_tasks SET floor = max(floor, ?3), checksum =
                     (SELECT coalesce(sum(checksum), 0) FROM state WHERE task = ?1)
                 WHERE task = ?1 AND attempt = ?2";
-    database.prepare_cached(seal)?.execute([task, attempt, floor]).map(drop)
+    database.execute(seal, [task, attempt, floor]).map(drop)
 }
 
 /// The sum over all rows of a task, none if a row is not what it was.
@@ -353,7 +358,8 @@ fn row_checksum(operator: &str, part: i64, group: u16, follows: i64, value: Opti
     i64::from(hasher.finalize())
 }
 
-/// Writes a version of a row, and drops those that lie before the one of `floor`.
+/// Writes a version of a row, and drops those that lie before the one of `floor`: by how much the
+/// sum of the task's rows grows.
 fn write(
     database: &Connection,
     task: i64,
@@ -361,17 +367,30 @@ fn write(
     follows: i64,
     value: Option<&Vec<u8>>,
     floor: i64,
-) -> rusqlite::Result<()> {
+) -> rusqlite::Result<i64> {
     let part = *part as i64;
+    let remove = |statement: &str, moment: i64| -> rusqlite::Result<i64> {
+        let mut remove = database.prepare_cached(statement)?;
+        let of = (task, operator, part, group, moment);
+        let removed = remove.query_map(of, |row| row.get::<_, i64>(0))?;
+        removed.sum()
+    };
+    let replaced = remove(
+        "DELETE FROM state WHERE task = ?1 AND operator = ?2 AND part = ?3 AND key_group = ?4 AND
+         follows = ?5 RETURNING checksum",
+        follows,
+    )?;
     let checksum = row_checksum(operator, part, *group, follows, value.map(Vec::as_slice));
     database
-        .prepare_cached("REPLACE INTO state VALUES (?, ?, ?, ?, ?, ?, ?)")?
+        .prepare_cached("INSERT INTO state VALUES (?, ?, ?, ?, ?, ?, ?)")?
         .execute((task, operator, part, group, follows, checksum, value))?;
-    let drop = "DELETE FROM state WHERE task = ?1 AND operator = ?2 AND part = ?3 AND \
-                key_group = ?4 AND follows < (SELECT max(follows) FROM state WHERE task = ?1 AND \
-                operator = ?2 AND part = ?3 AND key_group = ?4 AND follows < ?5)";
-    database.prepare_cached(drop)?.execute((task, operator, part, group, floor))?;
-    Ok(())
+    let dropped = remove(
+        "DELETE FROM state WHERE task = ?1 AND operator = ?2 AND part = ?3 AND key_group = ?4 AND
+         follows < (SELECT max(follows) FROM state WHERE task = ?1 AND operator = ?2 AND
+                    part = ?3 AND key_group = ?4 AND follows < ?5) RETURNING checksum",
+        floor,
+    )?;
+    Ok(checksum - replaced - dropped)
 }
 
 /// The newest version of each row of a task.
@@ -671,6 +690,18 @@ mod tests {
             assert!(database.execute(change, []).unwrap() > 0);
             is_gone(opened(&store, 2, chk(9)), "damaged");
         }
+    }
+
+    #[test]
+    fn a_row_that_goes_while_an_attempt_goes_on_is_missed_behind_later_saves_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = left(folder.path(), true);
+        let (mut saver, _) = opened(&store, 2, chk(9)).unwrap();
+        let database = Connection::open(folder.path().join("state.db")).unwrap();
+        assert_eq!(database.execute("DELETE FROM state WHERE follows = 4", []), Ok(1));
+        saver.note_cut(CheckpointId::new(10)).unwrap();
+        saver.save(&state(chk(10), b"d")).unwrap();
+        is_gone(opened_at(&store, 3, Some(cut(10, 2))), "damaged");
     }
 
     #[test]

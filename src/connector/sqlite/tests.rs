@@ -22,7 +22,7 @@ fn table(folder: &Path) -> SqliteTable<u64> {
 
 fn place(attempt: u64) -> SinkPlace {
     let (subtask, attempt) = (SubtaskIndex::new(1), AttemptId::new(attempt));
-    SinkPlace { subtask, parallelism: 2, attempt }
+    SinkPlace { subtask, parallelism: 2, attempt, shown: Vec::new() }
 }
 
 fn id(attempt: u64, sequence: u64) -> TransactionId {
@@ -34,6 +34,52 @@ fn values(folder: &Path, table: &str) -> Vec<i64> {
     let database = Connection::open(folder.join("out.db")).unwrap();
     let mut query = database.prepare(&format!("SELECT value FROM {table} ORDER BY rowid")).unwrap();
     query.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap()
+}
+
+#[test]
+fn a_table_with_a_key_is_no_place_for_every_row_and_one_without_none_for_upserts() {
+    fn upserts(folder: &Path) -> SqliteTableSink<u64> {
+        SqliteTableSink::new(table(folder), |number| vec![*number as u8 % 10])
+    }
+    let is_refused = |opened: Result<(), SinkError>| {
+        let refused = opened.unwrap_err();
+        let is_said = |text: &str| text.contains("out.db: another kind of sink has made it");
+        assert!(matches!(&refused, SinkError::Damaged(text) if is_said(text)), "{refused}");
+    };
+    let folder = tempfile::tempdir().unwrap();
+    SqliteTransactionalSink::new(table(folder.path())).open(&place(1)).unwrap();
+    SqliteSink::new(table(folder.path())).open(&place(2)).unwrap();
+    is_refused(upserts(folder.path()).open(&place(3)));
+    let folder = tempfile::tempdir().unwrap();
+    upserts(folder.path()).open(&place(1)).unwrap();
+    is_refused(SqliteSink::new(table(folder.path())).open(&place(2)));
+    is_refused(SqliteTransactionalSink::new(table(folder.path())).open(&place(2)));
+    upserts(folder.path()).open(&place(2)).unwrap();
+}
+
+#[test]
+fn a_database_that_lacks_what_was_shown_is_refused_and_left_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut sink = SqliteTransactionalSink::new(table(folder.path()));
+    sink.open(&place(4)).unwrap();
+    for sequence in 0..3 {
+        sink.write(id(4, sequence), vec![sequence]).unwrap();
+        sink.prepare(id(4, sequence)).unwrap();
+    }
+    sink.commit(id(4, 0)).unwrap();
+    let shown = |sequence| SinkPlace { shown: vec![id(4, sequence)], ..place(5) };
+    // It was shown later on: this is what was there when it was prepared.
+    for sequence in [1, 2] {
+        let refused = sink.clone().open(&shown(sequence)).unwrap_err();
+        let is_said =
+            |text: &str| text.contains("out.db") && text.contains("put the database back");
+        assert!(matches!(&refused, SinkError::Damaged(text) if is_said(text)), "{refused}");
+    }
+    sink.write(id(4, 3), vec![3]).expect("no attempt has taken over");
+    sink.commit(id(4, 1)).unwrap();
+    for sequence in [0, 1] {
+        sink.clone().open(&shown(sequence)).unwrap();
+    }
 }
 
 #[test]

@@ -66,7 +66,7 @@ fn stored(job: &Job, format: Format) -> Vec<TaskState> {
 fn held(job: &Job, states: &[TaskState]) -> Vec<(BTreeSet<Vec<u8>>, usize)> {
     let tasks = job.graph().tasks_of(VertexId::new(1));
     let of_task = |task: TaskId| {
-        let start = TaskStart::Restored(states[task.index()].clone());
+        let start = TaskStart::Restored(Box::new(states[task.index()].clone()));
         let mut machine = job.task(task, AttemptId::new(2), start).unwrap();
         let cells = machine.stage().cells();
         let keys = cells.iter().flat_map(|(_, cells)| cells.iter().map(|(key, _)| key.clone()));

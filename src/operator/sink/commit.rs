@@ -41,6 +41,27 @@ impl From<SinkError> for CommitError {
     }
 }
 
+/// What was shown last, as far as it is confirmed.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shown(Vec<TransactionId>);
+
+impl Shown {
+    pub(super) fn restored(shown: Vec<TransactionId>) -> Self {
+        Self(shown)
+    }
+
+    /// Notes one more. What a subtask has shown is shown in order, and what an attempt has after
+    /// all that earlier ones had: so it stands for those. Others of its own attempt may be newer.
+    pub(super) fn note(&mut self, id: TransactionId) {
+        self.0.retain(|other| other.attempt >= id.attempt && other.subtask != id.subtask);
+        self.0.push(id);
+    }
+
+    pub(super) fn ids(&self) -> Vec<TransactionId> {
+        self.0.clone()
+    }
+}
+
 /// What follows the answer to a commit.
 #[derive(Clone, Debug)]
 pub(crate) enum AfterCommit {

@@ -236,7 +236,7 @@ impl<S: TransactionalSink> Committing<S> {
         (0..self.writers).try_for_each(|writer| {
             let (subtask, parallelism) = (SubtaskIndex::new(writer as u32), self.writers);
             let mut copy = self.sink.clone();
-            copy.open(&SinkPlace { subtask, parallelism, attempt })?;
+            copy.open(&SinkPlace { subtask, parallelism, attempt, shown: Vec::new() })?;
             act(&mut copy)
         })
     }

@@ -7,7 +7,8 @@ use crate::id::{CheckpointId, TransactionId};
 use crate::message::TaskError;
 use crate::operator::sink::commit::AfterCommit;
 use crate::operator::sink::{
-    CommitError, Committed, Committer, SinkReply, SinkRequest, TwoPhase, WriteAhead, Writer,
+    CommitError, Committed, Committer, SinkReply, SinkRequest, SinkState, TwoPhase, WriteAhead,
+    Writer,
 };
 use crate::state::snapshot::{LoggedRows, PendingTransaction};
 
@@ -31,8 +32,7 @@ impl SinkMachine {
     pub(crate) fn new(
         contract: SinkContract,
         first: TransactionId,
-        restored: Vec<PendingTransaction>,
-        log: Vec<LoggedRows>,
+        restored: SinkState,
         retry: CommitRetry,
     ) -> Self {
         match contract {
@@ -41,7 +41,7 @@ impl SinkMachine {
                 writer: Writer::new(first),
                 committer: Committer::new(restored, retry, 0),
             }),
-            SinkContract::WriteAhead => Self::WriteAhead(WriteAhead::new(first, log)),
+            SinkContract::WriteAhead => Self::WriteAhead(WriteAhead::new(first, restored)),
         }
     }
 
@@ -51,11 +51,7 @@ impl SinkMachine {
     }
 
     /// The machine of the task that commits for so many writers.
-    pub(crate) fn committer(
-        restored: Vec<PendingTransaction>,
-        retry: CommitRetry,
-        writers: usize,
-    ) -> Self {
+    pub(crate) fn committer(restored: SinkState, retry: CommitRetry, writers: usize) -> Self {
         Self::Committer(Committer::new(restored, retry, writers))
     }
 
@@ -164,6 +160,17 @@ impl SinkMachine {
         match self {
             Self::Direct | Self::TwoPhase(_) | Self::Writer(_) | Self::Committer(_) => Vec::new(),
             Self::WriteAhead(log) => log.pending(),
+        }
+    }
+
+    /// What is visible and was shown last, as far as it is confirmed.
+    pub fn shown(&self) -> Vec<TransactionId> {
+        match self {
+            Self::Direct | Self::Writer(_) => Vec::new(),
+            Self::TwoPhase(TwoPhase { committer, .. }) | Self::Committer(committer) => {
+                committer.shown.ids()
+            }
+            Self::WriteAhead(log) => log.shown.ids(),
         }
     }
 

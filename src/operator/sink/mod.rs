@@ -25,7 +25,7 @@ use crate::element::{Batch, Record};
 use crate::guarantee::SinkContract;
 use crate::id::{AttemptId, CheckpointId, SubtaskIndex, TransactionId};
 use crate::message::TaskError;
-use crate::state::snapshot::PendingTransaction;
+use crate::state::snapshot::{LoggedRows, PendingTransaction};
 
 pub(crate) use commit::AfterCommit;
 pub use commit::{CommitError, Committed};
@@ -195,6 +195,10 @@ pub struct SinkPlace {
     pub parallelism: usize,
     /// The attempt.
     pub attempt: AttemptId,
+    /// What the restored state knows to be visible: of each subtask that it was the last one of. A
+    /// sink that finds one of them missing has been put back to an earlier moment, whose rows no
+    /// replay brings back: it answers [`SinkError::Damaged`].
+    pub shown: Vec<TransactionId>,
 }
 
 impl SinkPlace {
@@ -203,6 +207,14 @@ impl SinkPlace {
     pub fn takes_over(&self, subtask: SubtaskIndex) -> bool {
         subtask.index() % self.parallelism == self.subtask.index()
     }
+}
+
+/// What a snapshot holds of a sink.
+#[derive(Debug, Default)]
+pub(crate) struct SinkState {
+    pub(crate) transactions: Vec<PendingTransaction>,
+    pub(crate) log: Vec<LoggedRows>,
+    pub(crate) shown: Vec<TransactionId>,
 }
 
 /// Why a sink can not go on.

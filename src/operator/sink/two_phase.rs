@@ -14,8 +14,8 @@ use crate::config::CommitRetry;
 use crate::element::Committables;
 use crate::id::{CheckpointId, TransactionId};
 use crate::message::TaskError;
-use crate::operator::sink::commit::{AfterCommit, commit_failed};
-use crate::operator::sink::{CommitError, Committed, SinkRequest};
+use crate::operator::sink::commit::{AfterCommit, Shown, commit_failed};
+use crate::operator::sink::{CommitError, Committed, SinkRequest, SinkState};
 use crate::state::snapshot::PendingTransaction;
 
 /// Both halves in one task.
@@ -43,6 +43,7 @@ pub struct Committer {
     /// Not due, in the order of their checkpoints.
     pending: Vec<PendingTransaction>,
     due: Due,
+    pub(super) shown: Shown,
     /// Which checkpoint each writer has last told of, where writers are other tasks.
     heard: Vec<Option<CheckpointId>>,
 }
@@ -117,15 +118,12 @@ impl Writer {
 
 impl Committer {
     /// `writers` is the number of tasks that write; zero if this one does.
-    pub(super) fn new(
-        restored: Vec<PendingTransaction>,
-        retry: CommitRetry,
-        writers: usize,
-    ) -> Self {
-        let transactions = restored.into();
+    pub(super) fn new(restored: SinkState, retry: CommitRetry, writers: usize) -> Self {
+        let transactions = restored.transactions.into();
         Self {
             pending: Vec::new(),
             due: Due { transactions, retry, tries: 0, is_paused: false, is_recovering: true },
+            shown: Shown::restored(restored.shown),
             heard: vec![None; writers],
         }
     }
@@ -192,6 +190,7 @@ impl Committer {
         match outcome {
             Ok(Committed::Now | Committed::Before) => {
                 due.transactions.pop_front();
+                self.shown.note(transaction);
                 due.tries = 0;
                 Ok(due.next().map_or(AfterCommit::Rest, AfterCommit::Ask))
             }
@@ -249,7 +248,7 @@ mod tests {
 
     /// A committer that has heard of a transaction at each of so many barriers.
     fn closed(barriers: u64) -> Committer {
-        let mut sink = Committer::new(Vec::new(), RETRY, 1);
+        let mut sink = Committer::new(SinkState::default(), RETRY, 1);
         assert_eq!(text(sink.recover()), "abort dangling");
         for checkpoint in 1..=barriers {
             sink.hear(told(0, checkpoint, Some(id(checkpoint - 1))));
@@ -300,6 +299,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_shown_is_what_a_commit_has_confirmed_and_the_last_of_it() {
+        let other = TransactionId { subtask: SubtaskIndex::new(1), ..id(7) };
+        let restored = SinkState { shown: vec![id(0), other], ..SinkState::default() };
+        let mut sink = Committer::new(restored, RETRY, 1);
+        sink.recover();
+        sink.hear(told(0, 1, Some(id(1))));
+        sink.handle_completed(CheckpointId::new(1));
+        after(&mut sink, 1, retry());
+        assert_eq!(sink.shown.ids(), [id(0), other]);
+        after(&mut sink, 1, Ok(Committed::Now));
+        assert_eq!(sink.shown.ids(), [other, id(1)], "nobody knows which of them is the newer one");
+        let next = TransactionId { attempt: AttemptId::new(2), ..id(0) };
+        sink.hear(told(0, 2, Some(next)));
+        sink.handle_completed(CheckpointId::new(2));
+        sink.handle_commit(next, Ok(Committed::Now)).unwrap();
+        assert_eq!(sink.shown.ids(), [next]);
+    }
+
+    #[test]
     fn rule_069_a_commit_is_tried_again_so_often_and_then_kills_the_task() {
         let mut sink = closed(2);
         sink.handle_completed(CheckpointId::new(2));
@@ -318,7 +336,9 @@ mod tests {
         sink.handle_completed(CheckpointId::new(1));
         let error = sink.handle_commit(id(0), Err(CommitError::Unknown("no answer".to_owned())));
         assert!(error.unwrap_err().is_recoverable());
-        let mut next = Committer::new(sink.transactions(CheckpointId::new(1)), RETRY, 1);
+        let transactions = sink.transactions(CheckpointId::new(1));
+        let left = SinkState { transactions, ..SinkState::default() };
+        let mut next = Committer::new(left, RETRY, 1);
         assert_eq!(text(next.recover()), "commit 0");
         assert_eq!(after(&mut next, 0, Ok(Committed::Before)), "abort dangling");
     }
@@ -333,7 +353,7 @@ mod tests {
 
     #[test]
     fn a_committer_has_to_hear_from_each_writer_before_the_cut() {
-        let mut sink = Committer::new(Vec::new(), RETRY, 2);
+        let mut sink = Committer::new(SinkState::default(), RETRY, 2);
         sink.hear(told(0, 1, Some(id(0))));
         let missing = sink.check_whole(CheckpointId::new(1)).unwrap_err().to_string();
         assert!(missing.contains("chk-1 have come, and only 1 of 2 writers"), "{missing}");
@@ -343,7 +363,7 @@ mod tests {
 
     #[test]
     fn rule_033_a_snapshot_does_not_hold_what_was_prepared_for_a_later_one() {
-        let mut sink = Committer::new(Vec::new(), RETRY, 2);
+        let mut sink = Committer::new(SinkState::default(), RETRY, 2);
         for (writer, checkpoint, sequence) in [(0, 1, 0), (0, 2, 1), (1, 1, 2)] {
             sink.hear(told(writer, checkpoint, Some(id(sequence))));
         }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use crate::element::Batch;
 use crate::id::{CheckpointId, TransactionId};
-use crate::operator::sink::{SinkReply, SinkRequest};
+use crate::operator::sink::commit::Shown;
+use crate::operator::sink::{SinkReply, SinkRequest, SinkState};
 use crate::state::snapshot::{LoggedRows, PendingTransaction};
 
 /// The rows of a write-ahead sink subtask, portion by portion.
@@ -28,18 +29,21 @@ pub struct WriteAhead {
     due: usize,
     /// How many of `pending` were restored: they may have been sent.
     restored: usize,
+    pub(super) shown: Shown,
     /// The oldest is looked up, sent or marked at this moment.
     is_delivering: bool,
 }
 
 impl WriteAhead {
-    pub(super) fn new(first: TransactionId, restored: Vec<LoggedRows>) -> Self {
+    pub(super) fn new(first: TransactionId, restored: SinkState) -> Self {
+        let SinkState { log, shown, .. } = restored;
         Self {
             next: first,
             open: None,
-            due: restored.len(),
-            restored: restored.len(),
-            pending: restored.into(),
+            due: log.len(),
+            restored: log.len(),
+            pending: log.into(),
+            shown: Shown::restored(shown),
             is_delivering: false,
         }
     }
@@ -88,8 +92,9 @@ impl WriteAhead {
         match reply {
             SinkReply::LookedUp { is_marked: false, .. } => self.pending.front().map(send),
             SinkReply::Sent(id) => Some(SinkRequest::Mark(id)),
-            SinkReply::LookedUp { is_marked: true, .. } | SinkReply::Marked(_) => {
+            SinkReply::LookedUp { is_marked: true, id } | SinkReply::Marked(id) => {
                 self.pending.pop_front();
+                self.shown.note(id);
                 self.due -= 1;
                 self.restored = self.restored.saturating_sub(1);
                 self.deliver_next()
@@ -139,7 +144,7 @@ mod tests {
 
     /// A log that has closed a portion of one row at each of so many barriers.
     fn log(barriers: u64) -> WriteAhead {
-        let mut log = WriteAhead::new(id(0), Vec::new());
+        let mut log = WriteAhead::new(id(0), SinkState::default());
         for checkpoint in 1..=barriers {
             log.write(Batch::new(vec![checkpoint]));
             log.close(CheckpointId::new(checkpoint));
@@ -180,13 +185,15 @@ mod tests {
 
     #[test]
     fn rule_074_a_restore_sends_what_is_not_marked_and_drops_what_is() {
-        let mut restored = WriteAhead::new(id(7), log(2).pending());
+        let left = SinkState { log: log(2).pending(), ..SinkState::default() };
+        let mut restored = WriteAhead::new(id(7), left);
         assert_eq!(text(restored.recover()), "look up 0");
         let marked = SinkReply::LookedUp { id: id(0), is_marked: true };
         assert_eq!(text(restored.handle_reply(marked)), "look up 1");
         let unmarked = SinkReply::LookedUp { id: id(1), is_marked: false };
         assert_eq!(text(restored.handle_reply(unmarked)), "send 1 [2]");
         assert_eq!(text(restored.handle_reply(SinkReply::Sent(id(1)))), "mark 1");
+        assert_eq!(restored.shown.ids(), [id(0)], "it is sent, and nobody knows it yet");
         assert_eq!(text(restored.handle_reply(SinkReply::Marked(id(1)))), "");
         assert!(restored.is_settled());
         restored.write(Batch::new(vec![9_u64]));

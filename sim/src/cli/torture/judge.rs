@@ -11,8 +11,10 @@ use serde::Serialize;
 
 use crate::cli::exit::Failure;
 use crate::cli::output::{Paint, Painted};
+use crate::cli::simulated::ClaimArg;
 use crate::cli::torture::lines::{Line, read_sink};
 use crate::jobs::{BuiltinJob, Case, Output};
+use crate::oracle::Seen;
 use crate::reference::{Outcome, RecordId, Rows};
 
 /// What is known about a job and its input.
@@ -22,6 +24,7 @@ pub(super) struct Judge {
     case: Case,
     /// The line number of each record, in order.
     offsets: Vec<u64>,
+    claim: Claim,
 }
 
 /// What was found.
@@ -32,6 +35,9 @@ pub(super) struct Findings {
     pub(super) lost: u64,
     pub(super) duplicated: u64,
     pub(super) wrong: u64,
+    /// Rows that a run without failures does not have, or has and are not there: whatever the claim
+    /// allows of them.
+    pub(super) differing: u64,
     /// Why nothing can be said, if that is so.
     pub(super) unjudged: Option<&'static str>,
     /// The first few findings in sentences.
@@ -60,7 +66,14 @@ impl Judge {
         case: Case,
         offsets: Vec<u64>,
     ) -> Self {
-        Self { job, contract, case, offsets }
+        let claim = case.job.claim().claim();
+        Self { job, contract, case, offsets, claim }
+    }
+
+    /// Judges by a claim that somebody makes, in place of what the job promises in this mode.
+    pub(super) fn claiming(self, claim: Option<ClaimArg>) -> Self {
+        let claim = claim.map_or(self.claim, |claim| claim.over(self.claim));
+        Self { claim, ..self }
     }
 
     /// How many records there are.
@@ -68,9 +81,13 @@ impl Judge {
         self.offsets.len()
     }
 
-    /// What the job promises in this mode.
+    /// What it judges by.
     pub(super) fn claim(&self) -> Claim {
-        self.case.job.claim().claim()
+        self.claim
+    }
+
+    fn claims_exact_rows(&self) -> bool {
+        self.claim.output == Some(Level::ExactlyOnce)
     }
 
     /// Judges what the sinks in `output` show.
@@ -139,11 +156,15 @@ impl Judge {
             }
         }
         let last = last_lines(lines);
-        if self.claim().output == Some(Level::ExactlyOnce) {
-            for (key, line) in &last {
-                if let Some(row) = expected.get(*key).filter(|row| row.row != line.row) {
-                    findings.wrong(1, || format!("{} stands where {} should", line.row, row.row));
-                }
+        for (key, line) in &last {
+            let Some(row) = expected.get(*key).filter(|row| row.row != line.row) else { continue };
+            findings.differing += 1;
+            let text = || format!("{} stands where {} should", line.row, row.row);
+            match self.compare(line, row) {
+                _ if self.claims_exact_rows() => findings.wrong(1, text),
+                Some(Ordering::Less) => findings.lost(1, text),
+                Some(Ordering::Greater) => findings.duplicated(1, text),
+                Some(Ordering::Equal) | None => findings.example(text),
             }
         }
         self.judge_state(&expected, &last, findings);
@@ -182,11 +203,8 @@ impl Judge {
             findings.duplicated(times - 1, || format!("{} is there {times} times", name(identity)));
         }
         let expected = self.outcome_in_order_of(lines);
-        if self.claim().output == Some(Level::ExactlyOnce) {
-            self.compare_rows(uid, lines, &expected, findings);
-        } else {
-            findings.wrong += unexplained;
-        }
+        let differing = self.compare_rows(uid, lines, &expected, findings);
+        findings.wrong += if self.claims_exact_rows() { differing } else { unexplained };
         self.judge_state(&self.last_rows(uid, &expected), &last_lines(lines), findings);
     }
 
@@ -203,19 +221,30 @@ impl Judge {
         }
         for (row, times) in shown.iter().filter(|(row, _)| !expected.contains_key(*row)) {
             findings.wrong(*times, || format!("{row} should not be there"));
+            findings.differing += times;
             findings.state = Verdict::Violated;
         }
     }
 
     /// Counts by how much the lines differ from the rows of the reference.
-    fn compare_rows(&self, uid: &str, lines: &[Line], outcome: &Outcome, findings: &mut Findings) {
+    fn compare_rows(
+        &self,
+        uid: &str,
+        lines: &[Line],
+        outcome: &Outcome,
+        findings: &mut Findings,
+    ) -> u64 {
+        let mut differing = 0;
         let (expected, shown) = (self.rows(uid, outcome), counts(lines));
         for row in expected.keys().chain(shown.keys()).collect::<BTreeSet<_>>() {
             let [wanted, there] =
                 [&expected, &shown].map(|rows| rows.get(row).copied().unwrap_or(0));
             let text = || format!("{row} is there {there} times, {wanted} would be right");
-            findings.wrong(wanted.abs_diff(there), text);
+            differing += wanted.abs_diff(there);
+            findings.example_if(wanted.abs_diff(there), text);
         }
+        findings.differing += differing;
+        differing
     }
 
     /// What the last row of each key says about the state behind it.
@@ -226,14 +255,11 @@ impl Judge {
         findings: &mut Findings,
     ) {
         let claim = self.claim().state;
-        // A running count grows with every record; of others nothing is known but whether they
-        // are equal.
-        let grows = !self.case.reference.rows_depend_on_order();
         for (key, right) in expected {
             let order = match last.get(key.as_str()) {
                 None => Ordering::Less,
                 Some(line) if line.row == right.row => Ordering::Equal,
-                Some(line) if grows => compare_values(line, right),
+                Some(line) if self.grows() => compare_values(line, right),
                 Some(_) if claim == Level::ExactlyOnce => Ordering::Greater,
                 Some(_) => continue,
             };
@@ -244,6 +270,18 @@ impl Judge {
                 findings.example(|| format!("{row} comes last where {} should", right.row));
             }
         }
+    }
+
+    /// A running count grows with every record; of others nothing is known but whether they are
+    /// equal.
+    fn grows(&self) -> bool {
+        !self.case.reference.rows_depend_on_order()
+    }
+
+    /// Whether a row has taken in less or more than the one that should be there, if that shows.
+    fn compare(&self, line: &Line, right: &Line) -> Option<Ordering> {
+        let (shown, right) = (number(line)?, number(right)?);
+        self.grows().then(|| shown.cmp(&right))
     }
 
     /// The reference for the order in which the records of a key came to their sink: that order is
@@ -300,6 +338,7 @@ impl Default for Findings {
             lost: 0,
             duplicated: 0,
             wrong: 0,
+            differing: 0,
             unjudged: None,
             examples: Vec::new(),
         }
@@ -307,9 +346,21 @@ impl Default for Findings {
 }
 
 impl Findings {
-    /// What readers saw.
-    pub(super) fn output_level(&self) -> Level {
-        Level::of(self.lost > 0 || self.wrong > 0, self.duplicated > 0 || self.wrong > 0)
+    /// What readers saw, if that was judged.
+    pub(super) fn output_level(&self) -> Option<Seen> {
+        let (loses, repeats) =
+            (self.lost > 0 || self.wrong > 0, self.duplicated > 0 || self.wrong > 0);
+        let level = Level::of(loses, repeats);
+        let seen = match level == Level::ExactlyOnce && self.differing > 0 {
+            true => Seen::BothInTheMiddle,
+            false => Seen::Only(level),
+        };
+        self.unjudged.is_none().then_some(seen)
+    }
+
+    /// A count, if that was judged.
+    pub(super) fn judged(&self, count: u64) -> Option<u64> {
+        self.unjudged.is_none().then_some(count)
     }
 
     fn verdict_on(&self, claim: Level) -> Verdict {
@@ -376,11 +427,14 @@ fn last_lines(lines: &[Line]) -> BTreeMap<&str, &Line> {
 /// Compares what can be compared; other values are taken for too much, which only exactly-once and
 /// at-most-once refuse.
 fn compare_values(line: &Line, right: &Line) -> Ordering {
-    let number = |line: &Line| line.value.as_ref().and_then(|value| value.parse::<i128>().ok());
     match (number(line), number(right)) {
         (Some(shown), Some(right)) => shown.cmp(&right),
         (None, _) | (_, None) => Ordering::Greater,
     }
+}
+
+fn number(line: &Line) -> Option<i128> {
+    line.value.as_ref().and_then(|value| value.parse().ok())
 }
 
 const OF_TIMERS: &str = "rows that timers fire name no record, and what fires follows from state \

@@ -21,6 +21,7 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::leaks::leaks;
 use crate::cli::mode::{Backend, CHECKPOINT_INTERVAL, EngineArgs, Mode};
 use crate::cli::output::{Console, Paint, Painted, Table, seconds};
+use crate::cli::simulated::{ClaimArg, claim};
 use crate::cli::values::{find_job, positive, seed};
 use crate::jobs::{BuiltinJob, CaseData, Format, Output};
 
@@ -49,6 +50,9 @@ pub(crate) struct TortureArgs {
     /// folder that is removed if all claims hold]
     #[arg(long, value_name = "DIR|sqlite:FILE")]
     output: Option<Output>,
+    /// The claim to judge by: LEVEL, or state=LEVEL,output=LEVEL [default: it follows from the job]
+    #[arg(long, value_name = "CLAIM", value_parser = claim)]
+    claim: Option<ClaimArg>,
     #[command(flatten)]
     engine: EngineArgs,
 }
@@ -65,12 +69,15 @@ struct Summary {
     claim: Claim,
     state_verdict: Verdict,
     output_verdict: Verdict,
-    output_level: Level,
+    output_level: Option<String>,
     /// Why nothing can be said, if that is so.
     unjudged: Option<&'static str>,
-    lost: u64,
-    duplicated: u64,
-    wrong: u64,
+    lost: Option<u64>,
+    duplicated: Option<u64>,
+    /// Under a claim of exactly-once whatever differs, else what no record explains.
+    wrong: Option<u64>,
+    /// Rows that are not those of a run without failures.
+    differing: Option<u64>,
     /// Files that nothing needs, or that are missing.
     leaked: usize,
     wall_s: f64,
@@ -110,11 +117,12 @@ pub(crate) fn torture(args: &TortureArgs, console: &Console) -> Result<Exit, Fai
         claim: judge.claim(),
         state_verdict: findings.state,
         output_verdict: findings.output,
-        output_level: findings.output_level(),
+        output_level: findings.output_level().map(|seen| seen.to_string()),
         unjudged: findings.unjudged,
-        lost: findings.lost,
-        duplicated: findings.duplicated,
-        wrong: findings.wrong,
+        lost: findings.judged(findings.lost),
+        duplicated: findings.judged(findings.duplicated),
+        wrong: findings.judged(findings.wrong),
+        differing: findings.judged(findings.differing),
         leaked: leaks.len(),
         wall_s: seconds(started.elapsed()),
     };
@@ -162,7 +170,7 @@ fn judge(
     let case = job
         .case(&data, &setup)
         .map_err(|error| Failure::input(format!("{}: {error}", input.display())))?;
-    Ok(Judge::new(job, mode.sink, case, numbers))
+    Ok(Judge::new(job, mode.sink, case, numbers).claiming(args.claim))
 }
 
 /// Where the job writes.
@@ -214,7 +222,8 @@ fn tell(summary: &Summary, findings: &Findings, console: &Console) {
     let output_claim = claim.output.map_or("-", Level::word);
     let mut table =
         Table::under(paint, &["  SUBJECT", "CLAIM", "VERDICT", "LOST", "DUPLICATED", "WRONG"]);
-    let counts = [summary.lost, summary.duplicated, summary.wrong].map(|count| count.to_string());
+    let counts = [summary.lost, summary.duplicated, summary.wrong];
+    let counts = counts.map(|count| count.map_or("-".to_owned(), |count| count.to_string()));
     table.row(
         paint,
         [
@@ -238,6 +247,12 @@ fn tell(summary: &Summary, findings: &Findings, console: &Console) {
     if let Some(reason) = summary.unjudged {
         console.say(format!("not judged: {reason}"));
     }
+    if let Some(rows) = summary.differing.filter(|rows| *rows > 0 && claim.output != EXACT) {
+        console.say(format!(
+            "{rows} rows are not as in a run without failures; under this claim only those count \
+             as wrong that no record explains"
+        ));
+    }
     if !findings.examples.is_empty() {
         let is_allowed =
             summary.state_verdict == Verdict::Held && summary.output_verdict == Verdict::Held;
@@ -246,6 +261,8 @@ fn tell(summary: &Summary, findings: &Findings, console: &Console) {
     }
     findings.examples.iter().for_each(|text| console.say(format!("  - {text}")));
 }
+
+const EXACT: Option<Level> = Some(Level::ExactlyOnce);
 
 /// The exit code. What was written stays if somebody will want to look at it.
 fn conclude(summary: &Summary, place: &mut OutputPlace) -> Result<Exit, Failure> {

@@ -6,8 +6,10 @@ use std::path::PathBuf;
 use cofferdam::guarantee::{Guarantee, Level, SinkContract};
 
 use crate::cli::mode::Mode;
+use crate::cli::simulated::{ClaimArg, claim};
 use crate::cli::torture::judge::{Findings, Judge, Verdict};
 use crate::jobs::{self, CaseData, Parameters};
+use crate::oracle::Seen;
 
 /// A job over lines, and what its plain or two-phase sink has written.
 struct Trial {
@@ -19,6 +21,10 @@ struct Trial {
 
 impl Trial {
     fn judge(&self, output: &[&str]) -> Findings {
+        self.judge_by(None, output)
+    }
+
+    fn judge_by(&self, claim: Option<ClaimArg>, output: &[&str]) -> Findings {
         let job = jobs::find(self.job).unwrap();
         let mechanism = self.guarantee.default_mechanism();
         let mode = Mode { guarantee: self.guarantee, mechanism, sink: self.sink };
@@ -35,7 +41,8 @@ impl Trial {
             SinkContract::Plain | SinkContract::Discard => "part-1-0.ndjson",
         };
         fs::write(folder.0.join(name), output.join("\n")).unwrap();
-        Judge::new(job, self.sink, case, numbers).judge(&folder.0.as_path().into()).unwrap()
+        let judge = Judge::new(job, self.sink, case, numbers).claiming(claim);
+        judge.judge(&folder.0.as_path().into()).unwrap()
     }
 
     /// Lost, duplicated and wrong, then the verdicts on state and output.
@@ -107,7 +114,35 @@ fn weaker_levels_allow_what_they_say() {
     let fresh = r#"{"key":"a","value":1,"_offset":2,"_position":0}"#;
     most.check(&[A1, fresh], [1, 0, 0], Held, Held);
     most.check(&[A1, A1], [2, 1, 0], Held, Violated);
-    assert_eq!(most.judge(&[A1, A1]).output_level(), Level::None);
+    assert_eq!(most.judge(&[A1, A1]).output_level(), Some(Seen::Only(Level::None)));
+    assert_eq!(least.judge(&[A1, B1, A2]).output_level(), Some(Seen::Only(Level::ExactlyOnce)));
+    let begun_again = most.judge(&[A1, B1, fresh]);
+    assert_eq!(begun_again.differing, 2, "one is there too often, one is not");
+    assert_eq!(begun_again.output_level(), Some(Seen::BothInTheMiddle));
+}
+
+#[test]
+fn what_a_table_lacks_or_holds_twice_is_counted_under_weaker_claims_too() {
+    use Verdict::{Held, Violated};
+    let sink = SinkContract::Idempotent;
+    let least = Trial { guarantee: Guarantee::AtLeastOnce, sink, ..WORDS };
+    let counted_again = r#"{"key":"a","value":3,"_offset":2,"_position":0}"#;
+    least.check(&[counted_again, B1], [0, 1, 0], Held, Held);
+    least.check(&[A1, B1], [1, 0, 0], Violated, Violated);
+    let most = Trial { guarantee: Guarantee::AtMostOnce, ..least };
+    most.check(&[A1, B1], [1, 0, 0], Held, Held);
+    most.check(&[counted_again, B1], [0, 1, 0], Violated, Violated);
+}
+
+#[test]
+fn a_claim_that_is_too_strong_is_refuted_by_the_same_lines() {
+    use Verdict::{Held, Violated};
+    let least = Trial { guarantee: Guarantee::AtLeastOnce, sink: SinkContract::Plain, ..WORDS };
+    least.check(&[A1, B1, A2, A2], [0, 1, 0], Held, Held);
+    let claim = claim("exactly-once").unwrap();
+    let found = least.judge_by(Some(claim), &[A1, B1, A2, A2]);
+    assert_eq!((found.state, found.output, found.wrong), (Held, Violated, 1));
+    assert!(found.examples[0].contains("is there 2 times"), "{found:?}");
 }
 
 #[test]
@@ -146,4 +181,6 @@ fn tables_and_rows_of_timers_are_judged_by_value() {
     alarms.check(&[r#"{"key":"s","hot_at":0,"smoke_at":2}"#], [1, 0, 1], Violated, Violated);
     let (guarantee, sink) = (Guarantee::AtMostOnce, SinkContract::Plain);
     Trial { guarantee, sink, ..alarms }.check(&[], [0, 0, 0], Unknown, Unknown);
+    let nothing = Trial { guarantee, sink, ..alarms }.judge(&[]);
+    assert_eq!((nothing.judged(nothing.lost), nothing.output_level()), (None, None));
 }
