@@ -152,9 +152,12 @@ pub(crate) fn find_job(command: &str, name: &str) -> Result<&'static dyn Builtin
 
 /// The parameters of all jobs as flags; which ones belong to the job is checked when it is known.
 #[derive(Clone, Debug)]
-pub(crate) struct JobParameters(Vec<(&'static str, String)>);
+pub(crate) struct JobParameters<const OF_CASE: bool = false>(Vec<(&'static str, String)>);
 
-impl JobParameters {
+/// Those of jobs over an input in memory, whose length the commands that simulate say themselves.
+pub(crate) type CaseParameters = JobParameters<true>;
+
+impl<const OF_CASE: bool> JobParameters<OF_CASE> {
     /// What was given, for `job`.
     pub(crate) fn of(&self, job: &dyn BuiltinJob) -> Result<Parameters, Failure> {
         let given = self.0.iter().map(|(flag, value)| (*flag, value.as_str()));
@@ -164,6 +167,20 @@ impl JobParameters {
     /// What was given, as words of a command line.
     pub(crate) fn words(&self) -> impl Iterator<Item = String> {
         self.0.iter().flat_map(|(flag, value)| [format!("--{flag}"), value.clone()])
+    }
+
+    /// Whether nothing was given.
+    pub(crate) fn is_default(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The flags.
+    pub(crate) fn flags() -> impl Iterator<Item = &'static str> {
+        Self::with_help().map(|(flag, _)| flag)
+    }
+
+    fn with_help() -> impl Iterator<Item = (&'static str, String)> {
+        job_flags().into_iter().filter(|(flag, _)| !(OF_CASE && *flag == "records"))
     }
 }
 
@@ -182,11 +199,10 @@ fn job_flags() -> Vec<(&'static str, String)> {
     flags
 }
 
-impl FromArgMatches for JobParameters {
+impl<const OF_CASE: bool> FromArgMatches for JobParameters<OF_CASE> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let given = job_flags().into_iter().filter_map(|(flag, _)| {
-            matches.get_one::<String>(flag).map(|value| (flag, value.clone()))
-        });
+        let given = Self::flags()
+            .filter_map(|flag| matches.get_one::<String>(flag).map(|value| (flag, value.clone())));
         Ok(Self(given.collect()))
     }
 
@@ -196,9 +212,9 @@ impl FromArgMatches for JobParameters {
     }
 }
 
-impl Args for JobParameters {
+impl<const OF_CASE: bool> Args for JobParameters<OF_CASE> {
     fn augment_args(command: Command) -> Command {
-        let flags = job_flags().into_iter().map(|(flag, help)| {
+        let flags = Self::with_help().map(|(flag, help)| {
             let arg = Arg::new(flag).long(flag).value_name("VALUE").help(help);
             arg.allow_negative_numbers(true).help_heading("Parameters of the jobs")
         });

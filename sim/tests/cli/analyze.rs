@@ -47,6 +47,26 @@ fn modes_that_can_not_be_are_refused_with_the_reason() {
         let both = "error: --state external with --mechanism acks: ";
         cofferdam(&with(command, &mode)).refuses(&[both, "leave out --state", "tracked"]);
     }
+    for (mode, reason) in [
+        (
+            &["--state", "external-transactional"][..],
+            "what a task keeps under --state external-transactional can not be dealt out to others",
+        ),
+        (
+            &["--mechanism", "transactional"],
+            "under --mechanism transactional each task goes on from what it has left itself",
+        ),
+    ] {
+        for command in [
+            &["analyze", "wordcount", "--seeds", "1"][..],
+            &["suite", "--job", "wordcount", "--guarantee", "exactly-once"],
+            &["replay", "--job", "wordcount", "--seed", "1"],
+        ] {
+            let rescaled = with(command, &["--faults", "rescale"]);
+            let error = format!("error: --faults rescale: {reason}");
+            cofferdam(&with(&rescaled, mode)).refuses(&[&error]);
+        }
+    }
     analyze(&["--parallelism", "0"]).refuses(&["--parallelism"]);
     analyze(&["--parallelism", "1000000"]).refuses(&["1000000"]);
     cofferdam(&["run", "wordcount", "--savepoint", "x", "--output", "y"])

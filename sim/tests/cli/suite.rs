@@ -55,6 +55,26 @@ fn a_claim_that_is_too_strong_for_a_table_or_for_fired_rows_is_refuted() {
 }
 
 #[test]
+fn parameters_of_a_job_are_taken_and_handed_on_to_the_command_that_shows_what_came_of_it() {
+    let suite = ["suite", "--job", "windows", "--guarantee", "at-least-once", "--seeds", "20"];
+    let sessions = ["--claim", "exactly-once", "--window", "session:3s"];
+    let done = cofferdam(&with(&suite, &sessions)).exits(1);
+    assert!(done.command().contains("--window session:3s"), "{done:?}");
+    let words: Vec<&str> = done.command().split(' ').skip(1).collect();
+    cofferdam(&words).exits(1);
+    let other = ["--emit", "final", "--seeds", "1"];
+    for command in [&["suite", "--job", "seen"][..], &["analyze", "seen"]] {
+        cofferdam(&with(command, &other)).refuses(&["job 'seen' has no parameter --emit"]);
+    }
+    let output = |emit| {
+        let analyze = ["analyze", "wordcount", "--guarantee", "at-least-once", "--emit", emit];
+        let analyze = with(&analyze, &["--mechanism", "acks", "--format", "json"]);
+        cofferdam(&analyze).exits(0).summary()["claim"]["output"].clone()
+    };
+    assert_eq!((output("changes"), output("final")), ("at-least-once".into(), "none".into()));
+}
+
+#[test]
 fn a_row_says_once_why_some_of_its_runs_are_unknown() {
     let suite = ["suite", "--job", "enrich", "--guarantee", "at-least-once", "--mechanism", "acks"];
     let more = ["--sink", "idempotent", "--claim", "at-least-once", "--faults", "full"];
