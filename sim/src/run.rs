@@ -3,6 +3,7 @@
 
 mod given;
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -389,6 +390,7 @@ impl Run {
             },
             sinks: &sinks.facts(),
             records: &self.records,
+            is_state_right: OnceCell::new(),
         });
         for (subject, reason) in unjudged(&state.doubts, job, self.claim) {
             judgement.leave_open(subject, reason);

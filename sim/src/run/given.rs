@@ -11,7 +11,7 @@ use cofferdam::trace::{Origin, RecordId};
 use super::{Shown, Sinks, vertices_of};
 use crate::jobs::Case;
 use crate::log::Log;
-use crate::oracle::{Fired, Given, RowFact};
+use crate::oracle::{Fired, Given, RowFact, are_same_rows};
 use crate::reference::{ByCell, Outcome, Table};
 use crate::world::{Applied, World, cell_hash};
 
@@ -212,11 +212,7 @@ impl Shown<'_> {
 
     /// Whether it shows the rows that are expected.
     fn is_expected(&self) -> bool {
-        let mut shown: Vec<&[u8]> = self.rows.iter().map(|row| row.bytes).collect();
-        let mut expected = self.expected.clone();
-        shown.sort_unstable();
-        expected.sort_unstable();
-        shown == expected
+        are_same_rows(&self.rows, &self.expected)
     }
 }
 
