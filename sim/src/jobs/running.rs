@@ -11,10 +11,10 @@ use cofferdam::connector::file::LineSource;
 use cofferdam::connector::memory::VecSource;
 use cofferdam::element::Record;
 use cofferdam::job::{Job, Stream};
-use cofferdam::operator::Emit;
 use cofferdam::operator::chain::Segment;
 use cofferdam::operator::keyed::{KeyedContext, KeyedProcess};
 use cofferdam::operator::source::Source;
+use cofferdam::operator::{Emit, RowsRestOn};
 use cofferdam::state::codec::DecodeError;
 
 use crate::dice::{Dice, Purpose};
@@ -160,7 +160,7 @@ impl<J: Running + ?Sized> KeyedProcess for Fold<J> {
         true
     }
 
-    fn answers_alike(&self) -> bool {
-        J::ALIKE
+    fn rows_rest_on(&self) -> RowsRestOn {
+        if J::ALIKE { RowsRestOn::Nothing } else { RowsRestOn::Counts }
     }
 }

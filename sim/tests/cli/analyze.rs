@@ -80,6 +80,20 @@ fn tried(job: &str, seeds: &str) -> Vec<Value> {
     rows.into_iter().filter(|row| row.get("claim").is_some()).collect()
 }
 
+#[test]
+fn claims_of_rows_with_keys_of_their_own_are_no_weaker_than_they_have_to_be() {
+    for job in ["enrich", "interval-join", "seen"] {
+        let flags = ["--matrix", "--seeds", "120", "--faults", "full", "--format", "json"];
+        let rows = cofferdam(&with(&["analyze", job], &flags)).exits(0).rows();
+        for row in rows.iter().filter(|row| row["trial"].is_object()) {
+            assert_eq!(row["trial"]["held"], true, "{row}");
+            for more in row["trial"]["stronger"].as_array().unwrap() {
+                assert!(more["refuting_seed"].is_u64(), "nothing refutes {more}: {row}");
+            }
+        }
+    }
+}
+
 /// What came of the stronger levels for one side.
 fn stronger<'a>(row: &'a Value, subject: &str) -> Vec<&'a Value> {
     let all = row["trial"]["stronger"].as_array().unwrap().iter();
