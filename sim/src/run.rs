@@ -360,10 +360,7 @@ impl Run {
             Some(Ending::Failed(error)) => Some(error.to_string()),
             Some(Ending::Finished | Ending::Stopped | Ending::Stuck) | None => None,
         };
-        let judge = match asked {
-            Asked::Claims => oracle::judge_claims,
-            Asked::Levels => oracle::judge,
-        };
+        let judge = if asked == Asked::Levels { oracle::judge } else { oracle::judge_claims };
         let mut judgement = judge(&Facts {
             trace: &trace,
             control: &control,

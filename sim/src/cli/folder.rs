@@ -55,6 +55,7 @@ impl Description {
         output: &Output,
     ) -> Self {
         let owned = |(flag, value): (&str, &str)| (flag.to_owned(), value.to_owned());
+        let is_of_run = |flag| job.parameters().iter().any(|known| known.flag == flag);
         let absolute = |path: &PathBuf| {
             path.canonicalize().or_else(|_| path::absolute(path)).unwrap_or_else(|_| path.clone())
         };
@@ -62,7 +63,7 @@ impl Description {
             job: job.name().to_owned(),
             mode,
             parallelism,
-            parameters: parameters.iter().map(owned).collect(),
+            parameters: parameters.iter().filter(|(flag, _)| is_of_run(*flag)).map(owned).collect(),
             input: input.iter().map(absolute).collect(),
             output: output.to_string(),
             state: None,

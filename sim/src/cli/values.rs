@@ -9,7 +9,7 @@ use cofferdam::config::RestartStrategy;
 use cofferdam::guarantee::{Guarantee, Mechanism, SinkContract, StateHome};
 
 use crate::cli::exit::Failure;
-use crate::jobs::{self, BuiltinJob, Parameters, parse_count, parse_duration};
+use crate::jobs::{self, BuiltinJob, Parameter, Parameters, parse_count, parse_duration};
 
 /// A closed list of words, as the engine knows it.
 pub(crate) trait Words: FromStr + Clone + Send + Sync + 'static {
@@ -176,24 +176,35 @@ impl<const OF_CASE: bool> JobParameters<OF_CASE> {
 
     /// The flags.
     pub(crate) fn flags() -> impl Iterator<Item = &'static str> {
-        Self::with_help().map(|(flag, _)| flag)
+        Self::with_help().into_iter().map(|(flag, _)| flag)
     }
 
-    fn with_help() -> impl Iterator<Item = (&'static str, String)> {
-        job_flags().into_iter().filter(|(flag, _)| !(OF_CASE && *flag == "records"))
+    fn with_help() -> Vec<(&'static str, String)> {
+        let of_run = jobs::all().iter().flat_map(|job| of_job(*job, job.parameters()));
+        let of_case = jobs::all().iter().flat_map(|job| of_job(*job, job.case_parameters()));
+        let of_case = of_case.filter(|_| OF_CASE);
+        job_flags(of_run.filter(|(flag, _)| !(OF_CASE && *flag == "records")).chain(of_case))
     }
 }
 
-/// Each flag once, with its help: whose it is, what for, and the default.
-fn job_flags() -> Vec<(&'static str, String)> {
+/// The flags of a job, each with its help: whose it is, what for, and the default.
+fn of_job(
+    job: &dyn BuiltinJob,
+    parameters: &[Parameter],
+) -> impl Iterator<Item = (&'static str, String)> {
+    parameters.iter().map(|known| {
+        let help = format!("{}: {} [default: {}]", job.name(), known.help, known.default);
+        (known.flag, help)
+    })
+}
+
+/// Each flag once, with the help of all jobs that have it.
+fn job_flags(all: impl Iterator<Item = (&'static str, String)>) -> Vec<(&'static str, String)> {
     let mut flags: Vec<(&'static str, String)> = Vec::new();
-    for job in jobs::all() {
-        for known in job.parameters() {
-            let help = format!("{}: {} [default: {}]", job.name(), known.help, known.default);
-            match flags.iter_mut().find(|(flag, _)| *flag == known.flag) {
-                Some((_, text)) => *text = format!("{text}; {help}"),
-                None => flags.push((known.flag, help)),
-            }
+    for (flag, help) in all {
+        match flags.iter_mut().find(|(other, _)| *other == flag) {
+            Some((_, text)) => *text = format!("{text}; {help}"),
+            None => flags.push((flag, help)),
         }
     }
     flags
@@ -214,7 +225,7 @@ impl<const OF_CASE: bool> FromArgMatches for JobParameters<OF_CASE> {
 
 impl<const OF_CASE: bool> Args for JobParameters<OF_CASE> {
     fn augment_args(command: Command) -> Command {
-        let flags = Self::with_help().map(|(flag, help)| {
+        let flags = Self::with_help().into_iter().map(|(flag, help)| {
             let arg = Arg::new(flag).long(flag).value_name("VALUE").help(help);
             arg.allow_negative_numbers(true).help_heading("Parameters of the jobs")
         });
@@ -272,7 +283,7 @@ mod tests {
 
     #[test]
     fn the_flags_of_jobs_are_unique() {
-        let mut flags: Vec<_> = job_flags().into_iter().map(|(flag, _)| flag).collect();
+        let mut flags: Vec<_> = CaseParameters::flags().collect();
         let all = flags.len();
         flags.sort_unstable();
         flags.dedup();

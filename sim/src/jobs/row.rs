@@ -101,7 +101,7 @@ impl<V: Record + Display + FromStr> Row for Entry<V> {
     }
 }
 
-/// The value of a key of which nothing is said but that it is there: `true`, wherever it is written.
+/// The value of a key of which nothing is said but that it is there: `true` wherever it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark;
 

@@ -75,10 +75,31 @@ fn parameters_of_a_job_are_taken_and_handed_on_to_the_command_that_shows_what_ca
 }
 
 #[test]
+fn queues_and_sinks_in_two_stages_are_put_to_the_test_by_parameters() {
+    let reached = ["--source", "queue", "--stages", "2", "--format", "json"];
+    for job in ["wordcount", "seen"] {
+        let suite = ["suite", "--job", job, "--seeds", "60", "--faults", "full"];
+        let done = cofferdam(&with(&suite, &reached)).exits(0);
+        for row in rows(&done) {
+            let is_exact = row["guarantee"] == "exactly-once";
+            assert_eq!(row["claim"]["output"] == "exactly-once", is_exact, "{row}");
+        }
+    }
+    let claim = cofferdam(&with(&["analyze", "seen"], &reached)).exits(0).summary();
+    let because = claim["because"].to_string();
+    assert!(because.contains("queue 'records' gives out messages again"), "{because}");
+    let replay = ["replay", "--job", "seen", "--seed", "1", "--trace"];
+    let replayed = cofferdam(&with(&replay, &reached)).exits(0);
+    assert!(replayed.out.contains("committer"), "{replayed:?}");
+    let split = ["suite", "--job", "wordcount", "--splits", "3", "--source", "queue"];
+    cofferdam(&split).refuses(&["--source queue", "leave --splits out"]);
+}
+
+#[test]
 fn a_row_says_once_why_some_of_its_runs_are_unknown() {
     let suite = ["suite", "--job", "enrich", "--guarantee", "at-least-once", "--mechanism", "acks"];
-    let more = ["--sink", "idempotent", "--claim", "at-least-once", "--faults", "full"];
-    let suite = with(&with(&suite, &more), &["--seeds", "40"]);
+    let claim = ["--claim", "state=none,output=at-least-once", "--faults", "full"];
+    let suite = with(&with(&suite, &claim), &["--sink", "idempotent", "--seeds", "40"]);
     let row = rows(&cofferdam(&with(&suite, &["--format", "json"])).exits(0)).remove(0);
     let unjudged = row["unjudged"].as_str().unwrap();
     let start = format!("output, in {} of 40 runs: the records that give rows", row["unknown"]);
