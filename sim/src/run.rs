@@ -3,6 +3,7 @@
 
 mod given;
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -359,10 +360,7 @@ impl Run {
             Some(Ending::Failed(error)) => Some(error.to_string()),
             Some(Ending::Finished | Ending::Stopped | Ending::Stuck) | None => None,
         };
-        let judge = match asked {
-            Asked::Claims => oracle::judge_claims,
-            Asked::Levels => oracle::judge,
-        };
+        let judge = if asked == Asked::Levels { oracle::judge } else { oracle::judge_claims };
         let mut judgement = judge(&Facts {
             trace: &trace,
             control: &control,
@@ -389,6 +387,7 @@ impl Run {
             },
             sinks: &sinks.facts(),
             records: &self.records,
+            is_state_right: OnceCell::new(),
         });
         for (subject, reason) in unjudged(&state.doubts, job, self.claim) {
             judgement.leave_open(subject, reason);

@@ -13,7 +13,7 @@ use crate::graph::Vertex;
 use crate::guarantee::{Claim, Level, Mechanism, SinkContract, StateHome};
 use crate::id::{TaskId, VertexId};
 use crate::job::Job;
-use crate::operator::OperatorTraits;
+use crate::operator::{OperatorTraits, RowsRestOn};
 
 /// What a job promises, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,10 +54,14 @@ enum Arrival {
     Exact,
     /// Each, and some again just as they were.
     Again,
+    /// Each, and some again just as they were, but not all that came behind them.
+    Disordered,
     /// Each, and some again with other content: a state that had seen them already answered.
     AgainChanged,
     /// Each exactly once, with content that a state gave which each barrier empties.
     Emptied,
+    /// Each once, if at all: a state that no failure takes back gave them, and does not again.
+    Unrepeated,
     /// Each once, if at all: a state that each barrier empties owed them.
     Cut,
     /// Each, and some again, where no failure brings a state back.
@@ -188,8 +192,10 @@ impl Job {
             arrival @ (Arrival::OnceOrNot
             | Arrival::Exact
             | Arrival::Again
+            | Arrival::Disordered
             | Arrival::AgainChanged
             | Arrival::Emptied
+            | Arrival::Unrepeated
             | Arrival::Cut
             | Arrival::Forgetful
             | Arrival::Withheld) => arrival.level(),
@@ -320,7 +326,9 @@ impl Job {
         let mut passed = before;
         let merging = self.graph.tasks_of(vertex).find(|task| self.graph.inputs(*task).len() > 1);
         if let Some(task) = merging.filter(|_| !self.cuts_at_merges()) {
-            passed.arrival = passed.arrival.max(Arrival::Again);
+            if passed.arrival != Arrival::Unrepeated {
+                passed.arrival = passed.arrival.weakest(Arrival::Again);
+            }
             let reason = format!(
                 "tracked barriers do not block: {} has several input channels, so records behind \
                  the barrier of one can be in the snapshot and are replayed as well; aligned \
@@ -356,7 +364,8 @@ impl Job {
     ) -> Option<SinkClaim> {
         let (uid, sink) = self.sink(vertex)?;
         let contract = sink.contract();
-        let (mut level, reason) = sink_level(contract, passed, sink.resends_idempotently());
+        let (mut level, reason) =
+            sink_level(contract, passed, sink.resends_idempotently(), sink.is_key_whole());
         because.push(level.unwrap_or(Level::ExactlyOnce), format!("sink '{uid}' {reason}"));
         let needed = self.config.commit_within();
         if let Some(timeout) = sink.timeout().filter(|timeout| *timeout <= needed) {
@@ -377,10 +386,24 @@ impl Arrival {
     /// How often a record counts that comes so and is counted each time.
     const fn level(self) -> Level {
         match self {
-            Self::OnceOrNot | Self::Cut => Level::AtMostOnce,
+            Self::OnceOrNot | Self::Unrepeated | Self::Cut => Level::AtMostOnce,
             Self::Exact => Level::ExactlyOnce,
-            Self::Again | Self::AgainChanged | Self::Emptied => Level::AtLeastOnce,
+            Self::Again | Self::Disordered | Self::AgainChanged | Self::Emptied => {
+                Level::AtLeastOnce
+            }
             Self::Unrestored | Self::Forgetful | Self::Withheld => Level::None,
+        }
+    }
+
+    /// How the records of two streams come together.
+    fn weakest(self, other: Self) -> Self {
+        match (self.min(other), self.max(other)) {
+            // Some of them are replayed, and some are missing.
+            (Self::Exact, Self::Unrepeated) => Self::Cut,
+            (Self::Again | Self::Disordered | Self::AgainChanged, Self::Unrepeated | Self::Cut) => {
+                Self::Withheld
+            }
+            (_, most) => most,
         }
     }
 }
@@ -388,7 +411,7 @@ impl Arrival {
 impl Passed {
     fn weakest(self, other: Self) -> Self {
         Self {
-            arrival: self.arrival.max(other.arrival),
+            arrival: self.arrival.weakest(other.arrival),
             state: self.state.weakest(other.state),
             content: self.content.weakest(other.content),
             varies: self.varies || other.varies,
@@ -418,23 +441,44 @@ impl Passed {
     /// The operator's state has this level, and what it gives has been through it.
     fn hold(&mut self, traits: OperatorTraits, state: Level, arrival: Arrival) {
         self.state = self.state.weakest(state);
-        if !traits.alike {
-            self.content = self.content.weakest(state);
+        let content = match (traits.rows, state) {
+            // Where nothing is missing, all of them are answered as if each had come once.
+            (RowsRestOn::Nothing, _) | (RowsRestOn::Records, Level::AtLeastOnce) => {
+                Level::ExactlyOnce
+            }
+            (RowsRestOn::Records | RowsRestOn::Counts, state) => state,
+        };
+        self.content = self.content.weakest(content);
+        if !is_alike(traits) {
             self.arrival = arrival;
         }
     }
 
     /// As [`Passed::through`], an operator whose state is in step with the records before it.
     fn through_restored(&mut self, uid: &str, traits: OperatorTraits, because: &mut Reasons) {
-        let is_answered_again = self.arrival == Arrival::Again && traits.idempotent;
+        let comes_as_it_was = matches!(self.arrival, Arrival::Again | Arrival::Disordered);
+        let is_answered_again = comes_as_it_was && traits.idempotent;
+        let again = match traits.rows {
+            RowsRestOn::Counts => Arrival::AgainChanged,
+            RowsRestOn::Records | RowsRestOn::Nothing => Arrival::Disordered,
+        };
         let (state, arrival) = match self.arrival {
-            Arrival::OnceOrNot | Arrival::Exact | Arrival::Emptied | Arrival::Cut => return,
+            Arrival::OnceOrNot
+            | Arrival::Exact
+            | Arrival::Emptied
+            | Arrival::Unrepeated
+            | Arrival::Cut => return,
             Arrival::Unrestored | Arrival::Forgetful | Arrival::Withheld => {
                 return self.through_unrestored(uid, traits, because);
             }
-            Arrival::Again if traits.absorbs => (Level::ExactlyOnce, Arrival::Exact),
-            Arrival::Again if traits.idempotent => (Level::ExactlyOnce, Arrival::AgainChanged),
-            Arrival::Again | Arrival::AgainChanged => (Level::AtLeastOnce, Arrival::AgainChanged),
+            Arrival::Again | Arrival::Disordered if traits.absorbs => {
+                (Level::ExactlyOnce, Arrival::Exact)
+            }
+            Arrival::Again | Arrival::Disordered if traits.idempotent => {
+                (Level::ExactlyOnce, again)
+            }
+            Arrival::Again | Arrival::Disordered => (Level::AtLeastOnce, again),
+            Arrival::AgainChanged => (Level::AtLeastOnce, Arrival::AgainChanged),
         };
         let reason = match (is_answered_again, traits.absorbs) {
             (true, true) => format!(
@@ -462,7 +506,7 @@ impl Passed {
     fn through_dropped(&mut self, uid: &str, traits: OperatorTraits, because: &mut Reasons) {
         let arrival = if traits.answers { Arrival::Emptied } else { Arrival::Cut };
         self.hold(traits, Level::AtMostOnce, self.arrival.max(arrival));
-        let rows = match traits.alike {
+        let rows = match is_alike(traits) {
             true => "its rows do not depend on it",
             false => "its rows are those of one batch",
         };
@@ -478,25 +522,59 @@ impl Passed {
     /// As [`Passed::through`], an operator whose state no failure takes back: after one it is ahead
     /// of the records that are replayed, so each of them may come again.
     fn through_staying(&mut self, uid: &str, traits: OperatorTraits, because: &mut Reasons) {
-        let is_exact = traits.idempotent && self.arrival <= Arrival::Again;
-        let state = if is_exact { Level::ExactlyOnce } else { Level::AtLeastOnce };
-        let answers = traits.answers && !traits.absorbs;
-        let arrival = if answers { Arrival::AgainChanged } else { Arrival::Withheld };
-        self.hold(traits, state, self.arrival.max(arrival));
-        let reason = match is_exact {
-            true => format!(
-                "the state of '{uid}' is external and no failure rolls it back; it is idempotent, \
-                 so a record that is replayed into it changes nothing"
+        let state = match self.arrival {
+            Arrival::Exact | Arrival::Again | Arrival::Disordered if traits.idempotent => {
+                Level::ExactlyOnce
+            }
+            Arrival::Exact | Arrival::Again | Arrival::Disordered | Arrival::AgainChanged => {
+                Level::AtLeastOnce
+            }
+            Arrival::OnceOrNot | Arrival::Unrepeated => Level::AtMostOnce,
+            Arrival::Emptied
+            | Arrival::Cut
+            | Arrival::Unrestored
+            | Arrival::Forgetful
+            | Arrival::Withheld => Level::None,
+        };
+        let (home, rolls_back) = (format!("the state of '{uid}' is external"), "no failure rolls");
+        let reason = match state {
+            Level::ExactlyOnce => format!(
+                "{home} and {rolls_back} it back; it is idempotent, so a record that is replayed \
+                 into it changes nothing"
             ),
-            false => format!(
-                "the state of '{uid}' is external and no failure rolls it back: it counts again \
-                 what is replayed; external-transactional state would lift it"
+            Level::AtMostOnce | Level::None => {
+                format!("{home}, and what it is given misses rows that a failure took")
+            }
+            Level::AtLeastOnce => format!(
+                "{home} and {rolls_back} it back: it counts again what is replayed; \
+                 external-transactional state would lift it"
             ),
         };
         because.push(state, reason);
-        if !answers {
+        let arrival = match self.arrival {
+            Arrival::OnceOrNot | Arrival::Unrepeated => Arrival::Unrepeated,
+            Arrival::Exact | Arrival::Again | Arrival::Disordered if traits.absorbs => {
+                Arrival::Unrepeated
+            }
+            Arrival::Exact | Arrival::Again | Arrival::Disordered | Arrival::AgainChanged
+                if traits.answers && !traits.absorbs =>
+            {
+                Arrival::AgainChanged
+            }
+            Arrival::Exact
+            | Arrival::Again
+            | Arrival::Disordered
+            | Arrival::AgainChanged
+            | Arrival::Emptied
+            | Arrival::Cut
+            | Arrival::Unrestored
+            | Arrival::Forgetful
+            | Arrival::Withheld => Arrival::Withheld,
+        };
+        self.hold(traits, state, arrival);
+        if matches!(self.arrival, Arrival::Unrepeated | Arrival::Withheld) {
             because.push(
-                Level::None,
+                self.arrival.level(),
                 format!(
                     "'{uid}' does not answer again a record that its external state has seen: a \
                      row that a failure took is lost"
@@ -529,23 +607,83 @@ impl Passed {
     }
 }
 
+/// Whether an operator hands on what comes as it comes: it answers each record, and always with the
+/// same.
+fn is_alike(traits: OperatorTraits) -> bool {
+    traits.answers && traits.rows == RowsRestOn::Nothing
+}
+
+/// As [`sink_level`], for an idempotent sink.
+fn table_level(passed: Passed, is_key_whole: bool) -> (Option<Level>, &'static str) {
+    let Passed { arrival, content, varies, .. } = passed;
+    match arrival {
+        Arrival::Withheld | Arrival::Unrepeated | Arrival::Cut => (
+            Some(content.weakest(Level::AtMostOnce)),
+            "is idempotent, and shows what an operator before it gives: rows that the operator's \
+             state owed are missing",
+        ),
+        Arrival::Exact
+        | Arrival::Again
+        | Arrival::Disordered
+        | Arrival::AgainChanged
+        | Arrival::Emptied
+        | Arrival::Unrestored
+        | Arrival::Forgetful
+            if varies =>
+        {
+            (
+                Some(Level::AtLeastOnce),
+                "is idempotent, but an operator before it is not deterministic: rows of a replay \
+                 may have other keys; a two-phase sink would lift it",
+            )
+        }
+        Arrival::Unrestored if is_key_whole => (
+            Some(Level::ExactlyOnce),
+            "is idempotent: each of its rows is there, and one that comes again changes nothing, \
+             since its key says all that it does",
+        ),
+        Arrival::Unrestored => (
+            Some(Level::AtLeastOnce),
+            "is idempotent: each of its rows is there, but a replay can put an old one in the \
+             place of a newer one; keys that say all that their rows do would lift it",
+        ),
+        Arrival::Disordered if !is_key_whole => (
+            Some(content.weakest(Level::AtLeastOnce)),
+            "is idempotent: each of its rows is there, but one that comes again can take the \
+             place of a newer one; keys that say all that their rows do would lift it",
+        ),
+        Arrival::OnceOrNot
+        | Arrival::Exact
+        | Arrival::Again
+        | Arrival::Disordered
+        | Arrival::AgainChanged
+        | Arrival::Emptied
+        | Arrival::Forgetful => (
+            Some(content),
+            "is idempotent: its final rows are as right as the state behind them, though readers \
+             may see old ones again until a replay has caught up",
+        ),
+    }
+}
+
 /// What a reader sees of a sink that this stream ends in, and why.
 fn sink_level(
     contract: SinkContract,
     passed: Passed,
     resends_idempotently: bool,
+    is_key_whole: bool,
 ) -> (Option<Level>, &'static str) {
-    let Passed { arrival, content, varies, .. } = passed;
+    let arrival = passed.arrival;
     match contract {
+        SinkContract::Idempotent => table_level(passed, is_key_whole),
         SinkContract::Discard => (None, "writes nothing"),
-        SinkContract::Idempotent if matches!(arrival, Arrival::Withheld | Arrival::Cut) => (
-            Some(content.weakest(Level::AtMostOnce)),
-            "is idempotent, and shows what an operator before it gives: rows that the operator's \
-             state owed are missing",
-        ),
         SinkContract::Plain if arrival == Arrival::OnceOrNot => {
             (Some(Level::AtMostOnce), "is plain, and nothing is written twice without replay")
         }
+        SinkContract::Plain if arrival == Arrival::Unrepeated => (
+            Some(Level::AtMostOnce),
+            "is plain, and shows what an operator before it gives, which gives no row again",
+        ),
         SinkContract::Plain | SinkContract::WriteAhead | SinkContract::TwoPhase
             if arrival == Arrival::Withheld =>
         {
@@ -559,21 +697,6 @@ fn sink_level(
             Some(Level::AtLeastOnce),
             "is plain: what was written before a failure is visible and is written again by the \
              replay; a two-phase or an idempotent sink would lift it",
-        ),
-        SinkContract::Idempotent if arrival == Arrival::Unrestored => (
-            Some(Level::AtLeastOnce),
-            "is idempotent: each of its rows is there, but a replay can put an old one in the \
-             place of a newer one",
-        ),
-        SinkContract::Idempotent if varies && arrival != Arrival::OnceOrNot => (
-            Some(Level::AtLeastOnce),
-            "is idempotent, but an operator before it is not deterministic: rows of a replay may \
-             have other keys; a two-phase sink would lift it",
-        ),
-        SinkContract::Idempotent => (
-            Some(content),
-            "is idempotent: its final rows are as right as the state behind them, though readers \
-             may see old ones again until a replay has caught up",
         ),
         SinkContract::WriteAhead if !resends_idempotently => (
             Some(arrival.level().weakest(Level::AtLeastOnce)),
@@ -591,7 +714,7 @@ fn sink_level(
 
 fn two_phase_level(arrival: Arrival) -> (Option<Level>, &'static str) {
     match arrival {
-        Arrival::Again | Arrival::AgainChanged => (
+        Arrival::Again | Arrival::Disordered | Arrival::AgainChanged => (
             Some(Level::AtLeastOnce),
             "is two-phase: it shows what completed checkpoints cover, and in those records \
              come again; an idempotent sink or a mechanism that cuts exactly would lift it",
@@ -600,6 +723,10 @@ fn two_phase_level(arrival: Arrival) -> (Option<Level>, &'static str) {
             Some(arrival.level()),
             "is two-phase: it shows the rows of each record once, with what the state of one \
              batch made of it",
+        ),
+        Arrival::Unrepeated => (
+            Some(arrival.level()),
+            "is two-phase, and what a failure takes of its rows is not given again",
         ),
         Arrival::Cut => {
             (Some(arrival.level()), "is two-phase: it shows what the state of each batch has given")
@@ -616,6 +743,7 @@ fn two_phase_level(arrival: Arrival) -> (Option<Level>, &'static str) {
 
 #[cfg(test)]
 mod tests {
+    use std::marker::PhantomData;
     use std::time::Duration;
 
     use super::*;
@@ -623,13 +751,16 @@ mod tests {
     use crate::connector::log::TruncatedLog;
     use crate::connector::memory::{Collect, CollectTransactions, VecSource};
     use crate::connector::queue::MemoryQueue;
+    use crate::element::Record;
     use crate::id::TransactionId;
     use crate::job::{GraphError, JobBuilder, KeyedStream, Stream};
     use crate::operator::chain::Pass;
+    use crate::operator::join::Interval;
     use crate::operator::keyed::{KeySelector, KeyedContext, KeyedProcess};
-    use crate::operator::sink::{CommitError, Committed, SinkError, TransactionalSink};
+    use crate::operator::sink::{CommitError, Committed, Sink, SinkError, TransactionalSink};
     use crate::operator::split_source::Pieces;
     use crate::operator::{Emit, Operator};
+    use crate::time::EventTime;
 
     type Numbers = Stream<Pass<u64>>;
 
@@ -772,11 +903,142 @@ mod tests {
         assert_eq!(plain.sinks[0].level, Some(Level::None));
         let of_table = |arrival, content| {
             let passed = Passed { arrival, state: content, content, varies: false };
-            sink_level(SinkContract::Idempotent, passed, true).0
+            sink_level(SinkContract::Idempotent, passed, true, false).0
         };
         assert_eq!(of_table(Arrival::Cut, Level::AtMostOnce), Some(Level::AtMostOnce));
         assert_eq!(of_table(Arrival::Withheld, EXACTLY), Some(Level::AtMostOnce));
         assert_eq!(of_table(Arrival::Withheld, Level::None), Some(Level::None));
+    }
+
+    /// A sink whose rows replace those of their key.
+    #[derive(Clone)]
+    struct Upserts<T> {
+        is_key_whole: bool,
+        rows: PhantomData<fn(T)>,
+    }
+
+    impl<T> Upserts<T> {
+        fn new(is_key_whole: bool) -> Self {
+            Self { is_key_whole, rows: PhantomData }
+        }
+    }
+
+    impl<T: Record> Sink for Upserts<T> {
+        type Record = T;
+
+        fn contract(&self) -> SinkContract {
+            SinkContract::Idempotent
+        }
+
+        fn is_key_whole(&self) -> bool {
+            self.is_key_whole
+        }
+
+        fn write(&mut self, _rows: Vec<T>) -> Result<(), SinkError> {
+            Ok(())
+        }
+
+        fn flush(&mut self) -> Result<(), SinkError> {
+            Ok(())
+        }
+    }
+
+    fn time_of(number: &u64) -> EventTime {
+        EventTime::from_millis(*number as i64)
+    }
+
+    /// The levels of state and output of an interval join that ends in such a sink.
+    fn of_pairs(mechanism: Mechanism, is_key_whole: bool) -> (Level, Option<Level>) {
+        let of = claim(mechanism, 2, |numbers| {
+            let (left, right) = numbers.fork();
+            let sides = left.connect("sides", right).key_by(|_| 0_u64, |_| 0_u64);
+            let interval = Interval { from_ms: -1, to_ms: 1 };
+            let pairs = sides.interval_join("join", interval, time_of, time_of);
+            pairs.sink("out", Upserts::new(is_key_whole));
+        });
+        (of.state, of.sinks[0].level)
+    }
+
+    #[test]
+    fn pairs_are_right_whatever_the_state_counts_and_come_again_without_what_followed_them() {
+        assert_eq!(of_pairs(Mechanism::Tracked, true), (AT_LEAST, Some(EXACTLY)));
+        // A pair that comes again may take the place of a newer one.
+        assert_eq!(of_pairs(Mechanism::Tracked, false), (AT_LEAST, Some(AT_LEAST)));
+        assert_eq!(of_pairs(Mechanism::Acks, true), (Level::None, Some(Level::AtMostOnce)));
+        assert_eq!(of_pairs(Mechanism::MiniBatch, true).1, Some(Level::AtMostOnce));
+    }
+
+    #[test]
+    fn a_row_with_its_table_is_right_if_the_state_misses_nothing() {
+        let enriched = |mechanism| {
+            let of = claim(mechanism, 2, |numbers| {
+                let (left, right) = numbers.fork();
+                let place = |number: &u64| (0_u64, time_of(number));
+                let sides = left.connect("sides", right).broadcast_right();
+                let joined = sides.broadcast_join("join", place, place);
+                joined.sink("out", Upserts::new(true));
+            });
+            (of.state, of.sinks[0].level)
+        };
+        assert_eq!(enriched(Mechanism::Tracked), (AT_LEAST, Some(EXACTLY)));
+        assert_eq!(enriched(Mechanism::Acks), (Level::None, Some(Level::None)));
+    }
+
+    #[test]
+    fn rows_that_are_read_again_change_no_table_whose_keys_say_all() {
+        let seen = |is_key_whole| {
+            let of = claim(Mechanism::Acks, 2, |numbers| {
+                keyed(numbers).process("seen", Seen).sink("out", Upserts::new(is_key_whole));
+            });
+            of.sinks[0].level
+        };
+        assert_eq!((seen(true), seen(false)), (Some(EXACTLY), Some(AT_LEAST)));
+    }
+
+    fn outside(mechanism: Mechanism, end: impl FnOnce(Numbers)) -> InferredClaim {
+        let builder = JobBuilder::new("job", 2);
+        end(builder.source("numbers", VecSource::new(vec![1_u64, 2, 3])));
+        let config = JobConfig { mechanism, state: StateHome::External, ..JobConfig::default() };
+        builder.build(config).unwrap().claim()
+    }
+
+    #[test]
+    fn state_outside_that_absorbs_what_comes_again_gives_each_row_once_if_at_all() {
+        for mechanism in [Mechanism::Aligned, Mechanism::Tracked] {
+            let plain = outside(mechanism, |numbers| {
+                keyed(numbers).process("first", First).sink("out", Collect::default());
+            });
+            let levels = (plain.state, plain.sinks[0].level);
+            assert_eq!(levels, (EXACTLY, Some(Level::AtMostOnce)));
+            let table = outside(mechanism, |numbers| {
+                keyed(numbers).process("first", First).sink("out", Upserts::new(false));
+            });
+            assert_eq!(table.sinks[0].level, Some(Level::AtMostOnce));
+        }
+        let beside = |mechanism| {
+            let claim = outside(mechanism, |numbers| {
+                let (numbers, others) = numbers.fork();
+                let first = keyed(numbers).process("first", First);
+                let all = first.union(others);
+                all.transactional_sink("out", CollectTransactions::default());
+            });
+            claim.sinks[0].level
+        };
+        // The others are replayed, and under tracked barriers some of them are there again.
+        assert_eq!(beside(Mechanism::Aligned), Some(Level::AtMostOnce));
+        assert_eq!(beside(Mechanism::Tracked), Some(Level::None));
+    }
+
+    #[test]
+    fn state_outside_misses_the_rows_that_one_before_it_does_not_give_again() {
+        let count = |count: &mut u64, _| *count += 1;
+        let behind = outside(Mechanism::Aligned, |numbers| {
+            let first = keyed(numbers).process("first", First);
+            let counts = keyed(first.rebalance()).aggregate("count", 0_u64, count);
+            counts.transactional_sink("out", CollectTransactions::default());
+        });
+        let expected = (Level::AtMostOnce, Some(Level::AtMostOnce));
+        assert_eq!((behind.state, behind.sinks[0].level), expected);
     }
 
     fn claim_of_queue(mechanism: Mechanism) -> Result<InferredClaim, GraphError> {
@@ -924,8 +1186,8 @@ mod tests {
             true
         }
 
-        fn answers_alike(&self) -> bool {
-            true
+        fn rows_rest_on(&self) -> RowsRestOn {
+            RowsRestOn::Nothing
         }
     }
 

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 
 use crate::element::Record;
 use crate::graph::Subtask;
-use crate::operator::{Cell, Emit, Operator, OperatorTraits, StateParts};
+use crate::operator::{Cell, Emit, Operator, OperatorTraits, RowsRestOn, StateParts};
 use crate::state::heap::{KeyedState, Place, Visited};
 use crate::state::key_group::{Key, KeyGroupCount, KeyGroupRange};
 use crate::state::kinds::{Kinds, Work};
@@ -87,10 +87,9 @@ pub trait KeyedProcess: Clone + Send + 'static {
         false
     }
 
-    /// Whether it answers each record, and always with the same, whatever the state holds: then its
-    /// rows are right even if its state is not.
-    fn answers_alike(&self) -> bool {
-        false
+    /// What its rows depend on of what the state has taken in.
+    fn rows_rest_on(&self) -> RowsRestOn {
+        RowsRestOn::Counts
     }
 
     /// Whether it may emit other records for the same state and input, as it does if it reads a
@@ -346,7 +345,7 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Operator for Keyed<P,
             idempotent: self.process.is_idempotent(),
             absorbs: self.process.absorbs_repeats(),
             answers: self.process.answers_each(),
-            alike: self.process.answers_alike(),
+            rows: self.process.rows_rest_on(),
             varies: self.process.varies() || self.timing.clock.is_some(),
             uses_clock: self.timing.clock.is_some(),
         }

@@ -147,6 +147,19 @@ impl StateParts {
     }
 }
 
+/// What the rows of an operator depend on of all that its state has taken in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RowsRestOn {
+    /// On which records, and on how often each.
+    #[default]
+    Counts,
+    /// On which records, and not on how often each: that says only how often there is a row.
+    Records,
+    /// On none of them: whatever the state holds, no row is another one. It may be missing, or be
+    /// there again.
+    Nothing,
+}
+
 /// What an operator declares about itself, for the claim that is inferred from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OperatorTraits {
@@ -158,8 +171,8 @@ pub struct OperatorTraits {
     pub absorbs: bool,
     /// It keeps state, and gives all that comes of a record when it handles the record, each time.
     pub answers: bool,
-    /// It answers, and with the same each time, whatever its state is.
-    pub alike: bool,
+    /// What its rows depend on of what its state has taken in.
+    pub rows: RowsRestOn,
     /// Its output may differ between two runs over the same state and input: it reads a clock,
     /// draws numbers, or depends on the order of a hash map.
     pub varies: bool,

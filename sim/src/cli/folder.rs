@@ -24,7 +24,7 @@ use crate::cli::mark::{History, Mark};
 use crate::cli::mode::Mode;
 use crate::cli::output::Console;
 use crate::cli::shown::{Completed, checkpoint_of, extents, first_row, refuse_rewind, rows};
-use crate::cli::state::{check_store, refuse_lost_state, refuse_old_state};
+use crate::cli::state::{binding, check_store, refuse_lost_state, refuse_old_state};
 #[cfg(feature = "sqlite")]
 use crate::jobs::sqlite::table_name;
 use crate::jobs::{BuiltinJob, Output, Parameters, SQLITE};
@@ -55,6 +55,7 @@ impl Description {
         output: &Output,
     ) -> Self {
         let owned = |(flag, value): (&str, &str)| (flag.to_owned(), value.to_owned());
+        let is_of_run = |flag| job.parameters().iter().any(|known| known.flag == flag);
         let absolute = |path: &PathBuf| {
             path.canonicalize().or_else(|_| path::absolute(path)).unwrap_or_else(|_| path.clone())
         };
@@ -62,7 +63,7 @@ impl Description {
             job: job.name().to_owned(),
             mode,
             parallelism,
-            parameters: parameters.iter().map(owned).collect(),
+            parameters: parameters.iter().filter(|(flag, _)| is_of_run(*flag)).map(owned).collect(),
             input: input.iter().map(absolute).collect(),
             output: output.to_string(),
             state: None,
@@ -91,21 +92,13 @@ impl Description {
 
     /// Why the parallelism may not change, if so.
     fn binding(&self) -> Option<String> {
-        let Mode { mechanism, .. } = self.mode;
-        match &self.state {
-            _ if !mechanism.takes_checkpoints() => Some(format!(
-                "under --mechanism {mechanism} each task goes on from what it has left itself"
-            )),
-            Some((home, _)) => Some(format!(
-                "what a task keeps under --state {home} can not be dealt out to others"
-            )),
-            None if self.is_table_in_files() => Some(
-                "each file of a table holds the keys of one task, so that some would be in two \
-                 files (a table of a database, --output sqlite:FILE, may go on at any parallelism)"
-                    .to_owned(),
-            ),
-            None => None,
-        }
+        let home = self.state.as_ref().map_or(StateHome::Heap, |(home, _)| *home);
+        let of_table = || {
+            "each file of a table holds the keys of one task, so that some would be in two files \
+             (a table of a database, --output sqlite:FILE, may go on at any parallelism)"
+                .to_owned()
+        };
+        binding(self.mode.mechanism, home).or_else(|| self.is_table_in_files().then(of_table))
     }
 
     /// The file of the store of keyed state, if that lives outside of the tasks.

@@ -12,8 +12,8 @@ use serde::Serialize;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::mode::{LevelArgs, Mode};
 use crate::cli::output::Console;
-use crate::cli::simulated::{PARAMETERS_ARE_FIXED, SimulationArgs, build};
-use crate::cli::values::{find_job, positive, seed};
+use crate::cli::simulated::{SimulationArgs, build};
+use crate::cli::values::{CaseParameters, find_job, positive, seed};
 use crate::decide::Divergence;
 use crate::jobs::{BuiltinJob, Parameters};
 use crate::oracle::{Anomaly, Judgement, Levels, Seen, Subject, Verdict};
@@ -23,14 +23,11 @@ use crate::story;
 
 /// Run one simulation again, byte for byte
 #[derive(Debug, Args)]
-#[command(
-    override_usage = "cofferdam replay [OPTIONS] <SCENARIO>\n       \
-                      cofferdam replay [OPTIONS] --job <JOB> --seed <SEED>",
-    after_help = PARAMETERS_ARE_FIXED
-)]
+#[command(override_usage = "cofferdam replay [OPTIONS] <SCENARIO>\n       \
+                      cofferdam replay [OPTIONS] --job <JOB> --seed <SEED>")]
 pub(crate) struct ReplayArgs {
     /// The scenario file; it says all that the flags of the mode and of the simulation say
-    #[arg(conflicts_with_all = SAID_BY_SCENARIO)]
+    #[arg(conflicts_with_all = said_by_scenario())]
     scenario: Option<PathBuf>,
     /// The job
     #[arg(long)]
@@ -56,7 +53,7 @@ pub(crate) struct ReplayArgs {
     simulation: SimulationArgs,
 }
 
-/// The flags whose part a scenario file has.
+/// The flags whose part a scenario file has, beside the parameters of the jobs.
 const SAID_BY_SCENARIO: [&str; 13] = [
     "job",
     "seed",
@@ -72,6 +69,10 @@ const SAID_BY_SCENARIO: [&str; 13] = [
     "concurrent_checkpoints",
     "claim",
 ];
+
+fn said_by_scenario() -> Vec<&'static str> {
+    SAID_BY_SCENARIO.into_iter().chain(CaseParameters::flags()).collect()
+}
 
 /// The run, for scripts.
 #[derive(Serialize)]
@@ -251,7 +252,7 @@ fn of_seed(args: &ReplayArgs) -> Result<Plan, Failure> {
     let job = find_job("replay", name)?;
     let Mode { guarantee, mechanism, sink } = args.level.mode("replay")?;
     args.simulation.check("replay", &[mechanism])?;
-    let parameters = Parameters::of(job);
+    let parameters = args.simulation.parameters(job)?;
     let of_mode = Mode { guarantee, mechanism, sink };
     let lines = args.simulation.lines()?;
     let setup = of_mode.setup(2, parameters.clone());

@@ -12,16 +12,11 @@ use crate::cli::barriers::{BarrierArgs, with_default};
 use crate::cli::exit::Failure;
 use crate::cli::mode::sample;
 use crate::cli::output::{command_line, grouped};
-use crate::cli::state::check_home;
-use crate::cli::values::{positive_size, word};
-use crate::jobs::{BuiltinJob, CaseData, Setup};
+use crate::cli::state::{binding, check_home};
+use crate::cli::values::{CaseParameters, positive_size, word};
+use crate::jobs::{BuiltinJob, CaseData, Parameters, Setup};
 use crate::options::{FaultProfile, RECORDS_MAX};
 use crate::run::{self, Mode, RECORDS_DEFAULT};
-
-/// What the help of commands that simulate says of the parameters of jobs.
-pub(crate) const PARAMETERS_ARE_FIXED: &str = "The parameters of the jobs are at their defaults, \
-    which `cofferdam jobs` lists: `run` and `torture` have flags for them, and a scenario file can \
-    set them.";
 
 /// The flags.
 #[derive(Clone, Debug, Args)]
@@ -51,6 +46,8 @@ pub(crate) struct SimulationArgs {
     /// The claim to judge by: LEVEL, or state=LEVEL,output=LEVEL [default: it follows from the job]
     #[arg(long, value_name = "CLAIM", value_parser = claim)]
     claim: Option<ClaimArg>,
+    #[command(flatten)]
+    parameters: CaseParameters,
 }
 
 /// Which faults simulated runs have.
@@ -73,6 +70,24 @@ impl Faults {
             Self::Default => FaultProfile::Default,
             Self::Full => FaultProfile::Full,
             Self::Rescale => FaultProfile::Rescale,
+        }
+    }
+
+    /// Refuses to go on at another parallelism where a real run would under each of the mechanisms;
+    /// `command` is the one that asks.
+    pub(crate) fn check(
+        self,
+        command: &str,
+        state: StateHome,
+        mechanisms: &[Mechanism],
+    ) -> Result<(), Failure> {
+        let mut binding = mechanisms.iter().map(|mechanism| binding(*mechanism, state));
+        match binding.next().flatten() {
+            Some(reason) if self == Self::Rescale && binding.all(|other| other.is_some()) => {
+                let text = format!("--faults rescale: {reason}: leave one of the two out");
+                Err(Failure::usage(command, text))
+            }
+            Some(_) | None => Ok(()),
         }
     }
 
@@ -105,12 +120,19 @@ impl SimulationArgs {
             && self.state == StateHome::Heap
             && self.barriers.is_default()
             && self.claim.is_none()
+            && self.parameters.is_default()
+    }
+
+    /// The parameters of a job.
+    pub(crate) fn parameters(&self, job: &dyn BuiltinJob) -> Result<Parameters, Failure> {
+        self.parameters.of(job)
     }
 
     /// Refuses flags that do not go with the mechanisms; `command` is the one that asks.
     pub(crate) fn check(&self, command: &str, mechanisms: &[Mechanism]) -> Result<(), Failure> {
         self.barriers.check(command, mechanisms)?;
-        mechanisms.iter().try_for_each(|mechanism| check_home(command, self.state, *mechanism))
+        mechanisms.iter().try_for_each(|mechanism| check_home(command, self.state, *mechanism))?;
+        self.faults.check(command, self.state, mechanisms)
     }
 
     /// The input's lines, if a file was given.
@@ -193,6 +215,7 @@ impl SimulationArgs {
             words.extend(["--parallelism".to_owned(), parallelism.to_string()]);
         }
         words.extend(self.faults.words());
+        words.extend(self.parameters.words());
         words.extend(["--seed".to_owned(), seed.to_string()]);
         words
     }

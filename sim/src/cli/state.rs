@@ -98,6 +98,19 @@ pub(crate) fn check_home(
     ))
 }
 
+/// Why what a job goes on from can not be dealt out to another parallelism, if so.
+pub(crate) fn binding(mechanism: Mechanism, home: StateHome) -> Option<String> {
+    if !mechanism.takes_checkpoints() {
+        Some(format!(
+            "under --mechanism {mechanism} each task goes on from what it has left itself"
+        ))
+    } else if home.is_external() {
+        Some(format!("what a task keeps under --state {home} can not be dealt out to others"))
+    } else {
+        None
+    }
+}
+
 /// Checks that the store of a run that goes on from a checkpoint is there: whether it is the one
 /// that the checkpoint rests on is found when it is opened.
 pub(crate) fn refuse_lost_state(file: Option<&PathBuf>) -> Result<(), Failure> {

@@ -9,7 +9,7 @@ use cofferdam::config::RestartStrategy;
 use cofferdam::guarantee::{Guarantee, Mechanism, SinkContract, StateHome};
 
 use crate::cli::exit::Failure;
-use crate::jobs::{self, BuiltinJob, Parameters, parse_count, parse_duration};
+use crate::jobs::{self, BuiltinJob, Parameter, Parameters, parse_count, parse_duration};
 
 /// A closed list of words, as the engine knows it.
 pub(crate) trait Words: FromStr + Clone + Send + Sync + 'static {
@@ -152,9 +152,12 @@ pub(crate) fn find_job(command: &str, name: &str) -> Result<&'static dyn Builtin
 
 /// The parameters of all jobs as flags; which ones belong to the job is checked when it is known.
 #[derive(Clone, Debug)]
-pub(crate) struct JobParameters(Vec<(&'static str, String)>);
+pub(crate) struct JobParameters<const OF_CASE: bool = false>(Vec<(&'static str, String)>);
 
-impl JobParameters {
+/// Those of jobs over an input in memory, whose length the commands that simulate say themselves.
+pub(crate) type CaseParameters = JobParameters<true>;
+
+impl<const OF_CASE: bool> JobParameters<OF_CASE> {
     /// What was given, for `job`.
     pub(crate) fn of(&self, job: &dyn BuiltinJob) -> Result<Parameters, Failure> {
         let given = self.0.iter().map(|(flag, value)| (*flag, value.as_str()));
@@ -165,28 +168,52 @@ impl JobParameters {
     pub(crate) fn words(&self) -> impl Iterator<Item = String> {
         self.0.iter().flat_map(|(flag, value)| [format!("--{flag}"), value.clone()])
     }
+
+    /// Whether nothing was given.
+    pub(crate) fn is_default(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The flags.
+    pub(crate) fn flags() -> impl Iterator<Item = &'static str> {
+        Self::with_help().into_iter().map(|(flag, _)| flag)
+    }
+
+    fn with_help() -> Vec<(&'static str, String)> {
+        let of_run = jobs::all().iter().flat_map(|job| of_job(*job, job.parameters()));
+        let of_case = jobs::all().iter().flat_map(|job| of_job(*job, job.case_parameters()));
+        let of_case = of_case.filter(|_| OF_CASE);
+        job_flags(of_run.filter(|(flag, _)| !(OF_CASE && *flag == "records")).chain(of_case))
+    }
 }
 
-/// Each flag once, with its help: whose it is, what for, and the default.
-fn job_flags() -> Vec<(&'static str, String)> {
+/// The flags of a job, each with its help: whose it is, what for, and the default.
+fn of_job(
+    job: &dyn BuiltinJob,
+    parameters: &[Parameter],
+) -> impl Iterator<Item = (&'static str, String)> {
+    parameters.iter().map(|known| {
+        let help = format!("{}: {} [default: {}]", job.name(), known.help, known.default);
+        (known.flag, help)
+    })
+}
+
+/// Each flag once, with the help of all jobs that have it.
+fn job_flags(all: impl Iterator<Item = (&'static str, String)>) -> Vec<(&'static str, String)> {
     let mut flags: Vec<(&'static str, String)> = Vec::new();
-    for job in jobs::all() {
-        for known in job.parameters() {
-            let help = format!("{}: {} [default: {}]", job.name(), known.help, known.default);
-            match flags.iter_mut().find(|(flag, _)| *flag == known.flag) {
-                Some((_, text)) => *text = format!("{text}; {help}"),
-                None => flags.push((known.flag, help)),
-            }
+    for (flag, help) in all {
+        match flags.iter_mut().find(|(other, _)| *other == flag) {
+            Some((_, text)) => *text = format!("{text}; {help}"),
+            None => flags.push((flag, help)),
         }
     }
     flags
 }
 
-impl FromArgMatches for JobParameters {
+impl<const OF_CASE: bool> FromArgMatches for JobParameters<OF_CASE> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let given = job_flags().into_iter().filter_map(|(flag, _)| {
-            matches.get_one::<String>(flag).map(|value| (flag, value.clone()))
-        });
+        let given = Self::flags()
+            .filter_map(|flag| matches.get_one::<String>(flag).map(|value| (flag, value.clone())));
         Ok(Self(given.collect()))
     }
 
@@ -196,9 +223,9 @@ impl FromArgMatches for JobParameters {
     }
 }
 
-impl Args for JobParameters {
+impl<const OF_CASE: bool> Args for JobParameters<OF_CASE> {
     fn augment_args(command: Command) -> Command {
-        let flags = job_flags().into_iter().map(|(flag, help)| {
+        let flags = Self::with_help().into_iter().map(|(flag, help)| {
             let arg = Arg::new(flag).long(flag).value_name("VALUE").help(help);
             arg.allow_negative_numbers(true).help_heading("Parameters of the jobs")
         });
@@ -256,7 +283,7 @@ mod tests {
 
     #[test]
     fn the_flags_of_jobs_are_unique() {
-        let mut flags: Vec<_> = job_flags().into_iter().map(|(flag, _)| flag).collect();
+        let mut flags: Vec<_> = CaseParameters::flags().collect();
         let all = flags.len();
         flags.sort_unstable();
         flags.dedup();

@@ -86,6 +86,10 @@ impl<R: Row> Sink for WatchedSink<R> {
         row.row_key()
     }
 
+    fn is_key_whole(&self) -> bool {
+        R::IS_KEY_WHOLE
+    }
+
     fn write(&mut self, _rows: Vec<R>) -> Result<(), SinkError> {
         Ok(())
     }

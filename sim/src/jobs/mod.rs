@@ -58,6 +58,11 @@ pub trait BuiltinJob: Sync {
         &[]
     }
 
+    /// What can be set as well where its input lies in memory.
+    fn case_parameters(&self) -> &'static [Parameter] {
+        &[]
+    }
+
     /// What its input files hold; none if it makes its own input.
     fn reads(&self) -> Option<Format> {
         None

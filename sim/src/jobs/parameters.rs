@@ -30,7 +30,7 @@ impl Parameters {
 
     /// The defaults of `job`.
     pub fn of(job: &dyn BuiltinJob) -> Self {
-        let defaults = job.parameters().iter();
+        let defaults = job.parameters().iter().chain(job.case_parameters());
         Self { values: defaults.map(|known| (known.flag, known.default.to_owned())).collect() }
     }
 

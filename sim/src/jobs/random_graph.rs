@@ -80,6 +80,8 @@ impl BuiltinJob for RandomGraph {
 }
 
 impl Row for Item {
+    const IS_KEY_WHOLE: bool = true;
+
     /// Two ways through the graph can change the same record differently: both rows stay.
     fn row_key(&self) -> Vec<u8> {
         codec::encode(self)

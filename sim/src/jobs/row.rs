@@ -7,13 +7,16 @@ use std::str::FromStr;
 
 use cofferdam::element::Record;
 use cofferdam::state::codec::{self, DecodeError};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::value::RawValue;
 
 use crate::workload::splitmix64;
 
 /// A row that a sink can write.
 pub trait Row: Record {
+    /// Whether rows with the same key are equal, but for their origin.
+    const IS_KEY_WHOLE: bool = false;
+
     /// What an idempotent sink keeps it by, in the checkpoint encoding.
     fn row_key(&self) -> Vec<u8>;
 
@@ -78,6 +81,9 @@ impl<V: Display> Display for Entry<V> {
 }
 
 impl<V: Record + Display + FromStr> Row for Entry<V> {
+    /// A value that takes no room is always the same.
+    const IS_KEY_WHOLE: bool = size_of::<V>() == 0;
+
     fn row_key(&self) -> Vec<u8> {
         codec::encode(&self.key)
     }
@@ -94,6 +100,41 @@ impl<V: Record + Display + FromStr> Row for Entry<V> {
         Some(Self::new(json_field(line, "key")?, json_field(line, "value")?.parse().ok()?))
     }
 }
+
+/// The value of a key of which nothing is said but that it is there: `true` wherever it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark;
+
+impl Display for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(MARK)
+    }
+}
+
+impl FromStr for Mark {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == MARK { Ok(Self) } else { Err(format!("'{text}' is not {MARK}")) }
+    }
+}
+
+impl Serialize for Mark {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_bool(true)
+    }
+}
+
+impl<'de> Deserialize<'de> for Mark {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        match bool::deserialize(from)? {
+            true => Ok(Self),
+            false => Err(de::Error::custom(format!("false is not {MARK}"))),
+        }
+    }
+}
+
+const MARK: &str = "true";
 
 impl Row for (u64, u64) {
     fn row_key(&self) -> Vec<u8> {

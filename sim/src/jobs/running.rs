@@ -9,22 +9,40 @@ use std::sync::Arc;
 #[cfg(feature = "cli")]
 use cofferdam::connector::file::LineSource;
 use cofferdam::connector::memory::VecSource;
+use cofferdam::connector::queue::MemoryQueue;
 use cofferdam::element::Record;
-use cofferdam::job::{Job, Stream};
-use cofferdam::operator::Emit;
-use cofferdam::operator::chain::Segment;
+use cofferdam::guarantee::SinkContract;
+use cofferdam::job::{JobBuilder, Stream};
+use cofferdam::operator::chain::{Pass, Segment};
 use cofferdam::operator::keyed::{KeyedContext, KeyedProcess};
 use cofferdam::operator::source::Source;
+use cofferdam::operator::split_source::Pieces;
+use cofferdam::operator::{Emit, RowsRestOn};
 use cofferdam::state::codec::DecodeError;
 
 use crate::dice::{Dice, Purpose};
-use crate::jobs::ends::{Ends, Watched, builder};
+use crate::jobs::ends::{Ends, Watched, WatchedInStages, builder};
 #[cfg(feature = "cli")]
 use crate::jobs::files::{FieldParser, FileJob, Files, IntoOutput};
 use crate::jobs::lines::{Format, ReadsLines, cycle_lines};
 use crate::jobs::row::{Entry, encoded_json};
-use crate::jobs::{BuiltinJob, Case, CaseData, CaseInput, JobError, Parameter, Setup};
+use crate::jobs::{BuiltinJob, Case, CaseData, CaseInput, JobError, Parameter, Setup, Shape};
 use crate::reference::Reference;
+
+/// What a case of such a job can be told besides.
+const CASE_PARAMETERS: &[Parameter] = &[
+    Parameter {
+        flag: "source",
+        default: "log",
+        help: "log: one that is read by position; queue: one that gives messages out again until \
+               they are acknowledged",
+    },
+    Parameter {
+        flag: "stages",
+        default: "1",
+        help: "2: two-phase sinks are in two stages, writers and one committer",
+    },
+];
 
 /// A job with one running value a key.
 pub(crate) trait Running: ReadsLines + Sync + 'static {
@@ -35,6 +53,7 @@ pub(crate) trait Running: ReadsLines + Sync + 'static {
 
     const NAME: &'static str;
     const ABOUT: &'static str;
+    const SOURCE: &'static str = "records";
     const PARAMETERS: &'static [Parameter] = &[];
     /// Whether taking the same record in again changes nothing.
     const IDEMPOTENT: bool = false;
@@ -61,16 +80,70 @@ pub(crate) trait Running: ReadsLines + Sync + 'static {
         setup: &Setup,
     ) -> Result<Box<dyn Reference>, JobError>;
 
-    /// The job over a source.
-    fn graph(
-        source: impl Source<Record = Entry<Self::Given>>,
+    /// In how many splits the source tasks are assigned the input; none if each has its own from
+    /// the start.
+    fn splits(_setup: &Setup) -> Result<usize, JobError> {
+        Ok(0)
+    }
+
+    /// Ends a stream of records in the job's sink.
+    fn end<S: Segment<Out = Entry<Self::Given>>>(
+        stream: Stream<S>,
         ends: &impl Ends,
-        setup: &Setup,
-    ) -> Result<Job, JobError> {
-        let builder = builder(Self::NAME, setup.shape);
-        let stream = builder.source("records", source);
+        _setup: &Setup,
+    ) -> Result<(), JobError> {
         ends.end(fold_by_key::<Self, _>(stream), "out");
-        Ok(builder.build(setup.config.clone())?)
+        Ok(())
+    }
+}
+
+/// Begins the stream of a job with a source.
+fn begin<J: Running>(
+    builder: &JobBuilder,
+    source: impl Source<Record = Entry<J::Given>>,
+    setup: &Setup,
+) -> Result<Stream<Pass<Entry<J::Given>>>, JobError> {
+    Ok(match J::splits(setup)? {
+        0 => builder.source(J::SOURCE, source),
+        splits => builder.split_source(J::SOURCE, Pieces::new(source, splits, splits)),
+    })
+}
+
+/// Begins the stream of a job over an input in memory.
+fn begin_case<J: Running>(
+    builder: &JobBuilder,
+    records: &Arc<Vec<Entry<J::Given>>>,
+    setup: &Setup,
+) -> Result<Stream<Pass<Entry<J::Given>>>, JobError> {
+    let assigned = J::splits(setup)? > 0;
+    let is_queue = setup.parameters.read("source", |word| match word {
+        "log" => Ok(false),
+        "queue" if assigned => Err("its messages are in no splits: leave --splits out".to_owned()),
+        "queue" => Ok(true),
+        _ => Err("it is one of log, queue".to_owned()),
+    })?;
+    if !is_queue {
+        return begin::<J>(builder, VecSource::from(records.clone()), setup);
+    }
+    let Shape { parallelism, first, .. } = setup.shape;
+    let queues = first.unwrap_or(parallelism);
+    Ok(builder.queue(J::SOURCE, MemoryQueue::new(records, queues)))
+}
+
+/// Ends the stream of a job over an input in memory.
+fn end_case<J: Running>(
+    stream: Stream<Pass<Entry<J::Given>>>,
+    setup: &Setup,
+) -> Result<(), JobError> {
+    let in_stages = setup.parameters.read("stages", |word| match word {
+        "1" => Ok(false),
+        "2" => Ok(true),
+        _ => Err("it is one of 1, 2".to_owned()),
+    })?;
+    if in_stages && setup.sink == SinkContract::TwoPhase {
+        J::end(stream, &WatchedInStages, setup)
+    } else {
+        J::end(stream, &Watched(setup.sink), setup)
     }
 }
 
@@ -94,6 +167,10 @@ impl<J: Running> BuiltinJob for J {
         J::PARAMETERS
     }
 
+    fn case_parameters(&self) -> &'static [Parameter] {
+        CASE_PARAMETERS
+    }
+
     fn reads(&self) -> Option<Format> {
         Some(J::FORMAT)
     }
@@ -107,7 +184,9 @@ impl<J: Running> BuiltinJob for J {
             Some(lines) => cycle_lines(lines, J::FORMAT, data, |_, fields| J::parse(fields))?,
             None => J::generate(&mut Dice::new(data.seed, Purpose::Workload), data.records),
         });
-        let job = J::graph(VecSource::from(records.clone()), &Watched(setup.sink), setup)?;
+        let builder = builder(J::NAME, setup.shape);
+        end_case::<J>(begin_case::<J>(&builder, &records, setup)?, setup)?;
+        let job = builder.build(setup.config.clone())?;
         let reference = J::reference(records.clone(), setup)?;
         let inputs = CaseInput::of(&job, vec![records], J::text);
         Ok(Case { job, reference, inputs })
@@ -121,8 +200,9 @@ impl<J: Running> BuiltinJob for J {
         };
         let source = LineSource::new(files.inputs()?, FieldParser::<J, _>::new(parse));
         let ends = IntoOutput::new(files, setup.sink);
-        let job = J::graph(source, &ends, setup)?;
-        Ok(ends.finish(job))
+        let builder = builder(J::NAME, setup.shape);
+        J::end(begin::<J>(&builder, source, setup)?, &ends, setup)?;
+        Ok(ends.finish(builder.build(setup.config.clone())?))
     }
 }
 
@@ -160,7 +240,7 @@ impl<J: Running + ?Sized> KeyedProcess for Fold<J> {
         true
     }
 
-    fn answers_alike(&self) -> bool {
-        J::ALIKE
+    fn rows_rest_on(&self) -> RowsRestOn {
+        if J::ALIKE { RowsRestOn::Nothing } else { RowsRestOn::Counts }
     }
 }

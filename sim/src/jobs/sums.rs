@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 use crate::dice::Dice;
 use crate::jobs::lines::{Format, ReadsLines, integer};
-use crate::jobs::row::Entry;
+use crate::jobs::row::{Entry, Mark};
 use crate::jobs::running::Running;
 use crate::jobs::{JobError, Setup};
 use crate::reference::Reference;
@@ -101,7 +101,7 @@ impl ReadsLines for Seen {
 
 impl Running for Seen {
     type Given = ();
-    type Kept = bool;
+    type Kept = Mark;
 
     const NAME: &'static str = "seen";
     const ABOUT: &'static str =
@@ -117,8 +117,8 @@ impl Running for Seen {
         text::repeated_lines(dice, records)
     }
 
-    fn fold(_so_far: Option<bool>, (): ()) -> bool {
-        true
+    fn fold(_so_far: Option<Mark>, (): ()) -> Mark {
+        Mark
     }
 
     fn reference(records: Arc<Vec<Entry<()>>>, _: &Setup) -> Result<Box<dyn Reference>, JobError> {

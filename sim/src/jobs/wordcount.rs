@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
-use cofferdam::job::Job;
+use cofferdam::job::Stream;
 use cofferdam::operator::Emit;
+use cofferdam::operator::chain::Segment;
 use cofferdam::operator::keyed::{KeyedContext, KeyedProcess};
-use cofferdam::operator::source::Source;
-use cofferdam::operator::split_source::Pieces;
 use cofferdam::time::EventTime;
 
 use crate::dice::Dice;
-use crate::jobs::ends::{Ends, builder};
+use crate::jobs::ends::Ends;
 use crate::jobs::lines::{Format, ReadsLines};
 use crate::jobs::row::{Entry, Origin};
 use crate::jobs::running::{Running, fold_by_key};
@@ -32,6 +31,7 @@ impl Running for WordCount {
 
     const NAME: &'static str = "wordcount";
     const ABOUT: &'static str = "counts the words of text lines";
+    const SOURCE: &'static str = "lines";
     const PARAMETERS: &'static [Parameter] = &[
         Parameter {
             flag: "emit",
@@ -69,22 +69,21 @@ impl Running for WordCount {
         Ok(Box::new(RunningReference::of_words(&records, emits)))
     }
 
-    fn graph(
-        source: impl Source<Record = Entry<()>>,
+    fn splits(setup: &Setup) -> Result<usize, JobError> {
+        setup.parameters.read("splits", parse_splits)
+    }
+
+    fn end<S: Segment<Out = Entry<()>>>(
+        stream: Stream<S>,
         ends: &impl Ends,
         setup: &Setup,
-    ) -> Result<Job, JobError> {
-        let builder = builder(Self::NAME, setup.shape);
-        let lines = match setup.parameters.read("splits", parse_splits)? {
-            0 => builder.source("lines", source),
-            splits => builder.split_source("lines", Pieces::new(source, splits, splits)),
-        };
-        let words = lines.flat_map("split", split);
+    ) -> Result<(), JobError> {
+        let words = stream.flat_map("split", split);
         match emits_final(setup)? {
             true => ends.end(words.key_by_ref(|word| &word.key).process("fold", FinalCount), "out"),
             false => ends.end(fold_by_key::<Self, _>(words), "out"),
         }
-        Ok(builder.build(setup.config.clone())?)
+        Ok(())
     }
 }
 

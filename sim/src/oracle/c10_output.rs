@@ -161,8 +161,10 @@ pub(super) fn unjudged(facts: &Facts<'_>) -> Vec<(Subject, String)> {
 /// Whether the final state is that of the whole input: rows that it has given are the reference's.
 /// State that was taken back on the way may have given others.
 fn is_state_right(facts: &Facts<'_>) -> bool {
-    (c10_state::ORACLE.judge)(facts).is_empty()
-        && differing_cells(facts.state.cells, facts.state.expected).is_empty()
+    *facts.is_state_right.get_or_init(|| {
+        (c10_state::ORACLE.judge)(facts).is_empty()
+            && differing_cells(facts.state.cells, facts.state.expected).is_empty()
+    })
 }
 
 /// Rows that nothing explains which their attempt has taken in, if anybody can say that.

@@ -61,7 +61,7 @@ pub(super) fn distinct(counts: &[Count], record: RecordId) -> u32 {
 
 /// Whether there are the same rows on both sides, in whatever order. Sums of hashes tell: that is
 /// much faster than to sort and compare them, and 64 bits do not agree by chance.
-pub(super) fn are_same_rows(left: &[RowFact<'_>], right: &[&[u8]]) -> bool {
+pub(crate) fn are_same_rows(left: &[RowFact<'_>], right: &[&[u8]]) -> bool {
     left.len() == right.len()
         && left.iter().map(|row| hash(row.bytes)).fold(0, u64::wrapping_add)
             == right.iter().map(|row| hash(row)).fold(0, u64::wrapping_add)

@@ -34,6 +34,7 @@ mod split_order;
 mod testing;
 mod values;
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -42,6 +43,7 @@ use cofferdam::id::{AttemptId, TaskId};
 use cofferdam::time::Instant;
 use cofferdam::trace::{Origin, RecordId, Traced};
 
+pub(crate) use self::delivery::are_same_rows;
 pub use self::given::{Fired, Given};
 pub use self::judgement::{Judgement, Verdict, judge, judge_claims};
 pub use self::seen::{Levels, Seen};
@@ -129,6 +131,8 @@ pub struct Facts<'a> {
     /// Every source record, with how often a run without failures takes it into state and how many
     /// rows it triggers itself.
     pub records: &'a [(RecordId, u32, u32)],
+    /// Whether the final state is that of the whole input, as soon as a judge has asked.
+    pub is_state_right: OnceCell<bool>,
 }
 
 /// Tasks and channels of a job.

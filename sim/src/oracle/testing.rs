@@ -1,6 +1,7 @@
 //! Hand-made traces for the judges' own tests: two sources, tasks 0 and 1, feed task 2 by channels
 //! 0 and 1.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -40,6 +41,7 @@ pub(super) fn facts(trace: &[Traced]) -> Facts<'_> {
         },
         sinks: &[],
         records: &[],
+        is_state_right: OnceCell::new(),
     }
 }
 

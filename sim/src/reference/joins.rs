@@ -1,12 +1,16 @@
 //! The references of the joins: every left event looked at with every right one.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+
+use cofferdam::state::codec;
+use cofferdam::time::EventTime;
 
 use crate::jobs::row::Row;
 use crate::jobs::timed::{Enriched, Event, Pair};
 use crate::reference::{
-    ByCell, Doubts, Effects, Outcome, RecordId, Reference, doubts_of_late, encoded_keys,
+    ByCell, Doubts, Effects, Kinship, Outcome, RecordId, Reference, doubts_of_late, encoded_keys,
 };
 
 /// Pairs that are near in time. Which of the two records of a pair triggers its row depends on
@@ -22,6 +26,9 @@ pub(crate) struct EnrichReference {
     events: Arc<Vec<Event>>,
     may_be_late: bool,
 }
+
+/// A row of the table, with its time.
+type Version<'a> = (EventTime, &'a Event);
 
 impl IntervalReference {
     pub(crate) fn new(events: Arc<Vec<Event>>, within: Duration, may_be_late: bool) -> Self {
@@ -65,10 +72,14 @@ impl EnrichReference {
     fn enriched(events: Vec<&Event>) -> Outcome {
         let (records, rows) = sides(events);
         let mut outcome = Outcome::default();
+        let mut table: BTreeMap<&str, BTreeMap<EventTime, &Event>> = BTreeMap::new();
         for row in &rows {
-            let same = |other: &&&Event| (&other.key, other.at) == (&row.key, row.at);
-            let greatest = rows.iter().filter(same).max().unwrap_or(row);
-            outcome.cell("join", &(&row.key, row.time()), greatest);
+            let same = table.entry(&row.key).or_default().entry(row.time()).or_insert(row);
+            *same = (*same).max(row);
+        }
+        for (key, versions) in table {
+            let versions: Vec<Version<'_>> = versions.into_iter().collect();
+            outcome.cell("join", key, &versions);
         }
         for record in records {
             let counts = |row: &&&Event| row.key == record.key && row.at <= record.at;
@@ -117,14 +128,9 @@ impl ByCell for IntervalReference {
         encoded_keys(self.events.iter().map(|event| event.key.as_str()))
     }
 
-    /// Each pair of a key has a row.
-    fn rows_have_cell_s_key(&self) -> bool {
-        false
-    }
-
     /// What a record is to be paired with may be gone when it comes again.
-    fn knows_of_repeats(&self) -> bool {
-        false
+    fn kinship(&self) -> Kinship {
+        Kinship::Siblings
     }
 
     fn rows(&self, sink: &str, _key: &[u8], applied: &[RecordId]) -> Vec<Vec<u8>> {
@@ -137,22 +143,45 @@ impl Reference for EnrichReference {
         if self.may_be_late { doubts_of_late(&["out"]) } else { Doubts::default() }
     }
 
-    /// What is broadcast gets into as many copies as there are, and every row waits for the
-    /// watermark.
+    /// What is broadcast gets into as many copies as there are, at least one, and every row waits
+    /// for the watermark.
     fn effects(&self, _record: RecordId) -> Effects {
-        Effects { state: 0, outputs: 0 }
+        Effects { state: 1, outputs: 0 }
     }
 
-    /// Nobody counts which copies of the table a row has got into.
-    fn run(&self, _applied: &[RecordId]) -> Option<Outcome> {
-        None
+    fn run(&self, applied: &[RecordId]) -> Option<Outcome> {
+        (!self.may_be_late).then(|| Self::enriched(picked(&self.events, applied)))
     }
 
-    fn cell(&self, _uid: &str, _key: &[u8], _applied: &[RecordId]) -> Option<Vec<u8>> {
-        None
+    fn cell(&self, uid: &str, key: &[u8], applied: &[RecordId]) -> Option<Vec<u8>> {
+        let none = || codec::encode(&Vec::<Version<'_>>::new());
+        let mut cells = Self::enriched(picked(&self.events, applied)).cells;
+        Some(cells.get_mut(uid).and_then(|of| of.remove(key)).unwrap_or_else(none))
     }
 
     fn run_all(&self) -> Outcome {
         Self::enriched(self.events.iter().collect())
+    }
+
+    fn by_cell(&self) -> Option<&dyn ByCell> {
+        (!self.may_be_late).then_some(self)
+    }
+}
+
+impl ByCell for EnrichReference {
+    fn operator(&self) -> &'static str {
+        "join"
+    }
+
+    fn keys(&self) -> Vec<Vec<u8>> {
+        encoded_keys(self.events.iter().map(|event| event.key.as_str()))
+    }
+
+    fn kinship(&self) -> Kinship {
+        Kinship::Siblings
+    }
+
+    fn rows(&self, sink: &str, _key: &[u8], applied: &[RecordId]) -> Vec<Vec<u8>> {
+        Self::enriched(picked(&self.events, applied)).rows(sink)
     }
 }

@@ -161,20 +161,27 @@ pub trait ByCell {
     /// The encoded keys of all cells, also of those that are empty at the end.
     fn keys(&self) -> Vec<Vec<u8>>;
 
-    /// Whether a cell's rows replace each other: their key is the cell's.
-    fn rows_have_cell_s_key(&self) -> bool {
-        true
-    }
-
-    /// Whether it can say what comes of a record that is taken in twice.
-    fn knows_of_repeats(&self) -> bool {
-        true
+    /// What the rows of a cell have to do with each other.
+    fn kinship(&self) -> Kinship {
+        Kinship::Successors
     }
 
     /// Every row for this sink that a cell gives when it takes in exactly these records, with one
     /// effect for each occurrence, in this order, until nothing can follow; in the order in which
     /// it gives them.
     fn rows(&self, sink: &str, key: &[u8], applied: &[RecordId]) -> Vec<Vec<u8>>;
+}
+
+/// What the rows of a cell have to do with each other, and with a record that is taken in twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kinship {
+    /// They replace each other, since their key is the cell's. What a record that comes again makes
+    /// of them is known.
+    Successors,
+    /// Each has a key of its own. A record that comes again gives rows of its again, or does not.
+    Siblings,
+    /// Each has a key of its own. A record that comes again is counted in them, or is not.
+    Sums,
 }
 
 impl Outcome {

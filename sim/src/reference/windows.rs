@@ -8,7 +8,7 @@ use crate::jobs::row::Row;
 use crate::jobs::seconds::Seconds;
 use crate::jobs::timed::{Event, WindowKind, WindowSum};
 use crate::reference::{
-    ByCell, Doubts, Effects, Outcome, RecordId, Reference, doubts_of_late, encoded_keys,
+    ByCell, Doubts, Effects, Kinship, Outcome, RecordId, Reference, doubts_of_late, encoded_keys,
 };
 
 /// Every event is in time for all its windows, so each has one row.
@@ -121,14 +121,9 @@ impl ByCell for WindowsReference {
         encoded_keys(self.events.iter().map(|event| event.key.as_str()))
     }
 
-    /// Each window of a key has a row.
-    fn rows_have_cell_s_key(&self) -> bool {
-        false
-    }
-
     /// The window of a record that comes again may have had its row, and then it is late.
-    fn knows_of_repeats(&self) -> bool {
-        false
+    fn kinship(&self) -> Kinship {
+        Kinship::Sums
     }
 
     fn rows(&self, sink: &str, _key: &[u8], applied: &[RecordId]) -> Vec<Vec<u8>> {

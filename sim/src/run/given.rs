@@ -11,8 +11,8 @@ use cofferdam::trace::{Origin, RecordId};
 use super::{Shown, Sinks, vertices_of};
 use crate::jobs::Case;
 use crate::log::Log;
-use crate::oracle::{Fired, Given, RowFact};
-use crate::reference::{ByCell, Outcome, Table};
+use crate::oracle::{Fired, Given, RowFact, are_same_rows};
+use crate::reference::{ByCell, Kinship, Outcome, Table};
 use crate::world::{Applied, World, cell_hash};
 
 /// What each cell has taken in.
@@ -98,7 +98,8 @@ impl<'a> Taken<'a> {
             if row.map(|row| row.bytes) == due.map(Vec::as_slice) {
                 continue;
             }
-            let cells = self.case.reference.by_cell().filter(|of| of.rows_have_cell_s_key());
+            let cells = self.case.reference.by_cell();
+            let cells = cells.filter(|of| of.kinship() == Kinship::Successors);
             let of_key = match (cells, row) {
                 (Some(cells), row) => {
                     let rows = |origins: &[Origin]| cells.rows(sink, key, &records(origins));
@@ -136,16 +137,20 @@ impl<'a> Taken<'a> {
         for key in &cells.keys() {
             let lists = self.lists(cells, key);
             let repeats = |list: &List| without_repeats(&list.origins).len() < list.origins.len();
-            if !cells.knows_of_repeats() && lists.iter().any(repeats) {
+            let kinship = cells.kinship();
+            if kinship == Kinship::Sums && lists.iter().any(repeats) {
                 return None;
             }
+            let rows = |origins: &[Origin]| match kinship {
+                Kinship::Siblings => cells.rows(sink, key, &records(&without_repeats(origins))),
+                Kinship::Successors | Kinship::Sums => cells.rows(sink, key, &records(origins)),
+            };
             if self.is_kept() {
-                let rows = |origins: &[Origin]| cells.rows(sink, key, &records(origins));
                 fired.due.extend(counts(rows(self.behind(lists, None, rows)).into_iter()));
             }
             let mut seen: BTreeMap<Vec<u8>, BTreeSet<Origin>> = BTreeMap::new();
             for List { attempt, origins } in lists {
-                let given = counts(cells.rows(sink, key, &records(origins)).into_iter());
+                let given = counts(rows(origins).into_iter());
                 let given = given.into_iter().filter(|(row, _)| shown.contains(&(*attempt, row)));
                 for (row, count) in given {
                     let most = fired.most.entry(row.clone()).or_default();
@@ -212,11 +217,7 @@ impl Shown<'_> {
 
     /// Whether it shows the rows that are expected.
     fn is_expected(&self) -> bool {
-        let mut shown: Vec<&[u8]> = self.rows.iter().map(|row| row.bytes).collect();
-        let mut expected = self.expected.clone();
-        shown.sort_unstable();
-        expected.sort_unstable();
-        shown == expected
+        are_same_rows(&self.rows, &self.expected)
     }
 }
 

@@ -147,7 +147,13 @@ impl World {
                 }
             }
             TaskOutput::Store(request) => self.ask_store(task, request, bytes),
-            TaskOutput::Save(state) => self.save(task, &state),
+            TaskOutput::Save(state) => {
+                if !self.save(task, &state) {
+                    let error = "a later attempt has opened the store of its state".to_owned();
+                    task.fail(TaskError::External(error));
+                    return ControlFlow::Break(());
+                }
+            }
             TaskOutput::Read(request) => {
                 let (id, attempt) = (task.id(), task.attempt());
                 if let Some(slot) = self.slot_mut(id, attempt) {
@@ -165,13 +171,14 @@ impl World {
         ControlFlow::Continue(())
     }
 
-    fn save(&mut self, task: &Task, state: &SavedState) {
+    /// Has the store of state hold what a task gives it; whether it does.
+    fn save(&mut self, task: &Task, state: &SavedState) -> bool {
         let (id, attempt) = (task.id(), task.attempt());
         let operators =
             state.operators.iter().map(|operator| operator.to_state(Format::Binary)).collect();
-        let Some(slot) = self.slot_mut(id, attempt) else { return };
-        let applied = slot.applied.clone();
-        self.saved.save(id, attempt, state.follows, Value { operators, applied });
+        let applied = self.slot_mut(id, attempt).map(|slot| slot.applied.clone());
+        let applied = applied.expect("a task that is called has its slot");
+        self.saved.save(id, attempt, state.follows, Value { operators, applied })
     }
 
     fn send(&mut self, task: &Task, outlet: OutletIndex, element: Element, lineage: &mut Lineage) {

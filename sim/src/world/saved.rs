@@ -60,19 +60,21 @@ impl Saved {
         of_task.values.last_key_value().map(|(_, value)| value.clone()).unwrap_or_default()
     }
 
-    /// Holds `value` for a task.
+    /// Holds `value` for a task, unless it is one of an older attempt; whether it does.
     pub(super) fn save(
         &mut self,
         task: TaskId,
         attempt: AttemptId,
         follows: Option<CheckpointId>,
         value: Value,
-    ) {
+    ) -> bool {
         let of_task = self.tasks.entry(task).or_default();
-        if of_task.attempt == attempt {
+        let is_newest = of_task.attempt == attempt;
+        if is_newest {
             let follows = follows.max(of_task.restored).filter(|_| self.is_transactional);
             of_task.values.insert(follows, value);
         }
+        is_newest
     }
 }
 
@@ -98,10 +100,10 @@ mod tests {
         let (first, second) = (AttemptId::new(1), AttemptId::new(2));
         assert!(saved.open(TASK, first, None).operators.is_empty());
         for (follows, uid) in [(None, "a"), (None, "b"), (chk(4), "c"), (chk(7), "d")] {
-            saved.save(TASK, first, follows, value(uid));
+            assert!(saved.save(TASK, first, follows, value(uid)));
         }
         let found = saved.open(TASK, second, restored);
-        saved.save(TASK, first, chk(9), value("of an older attempt"));
+        assert!(!saved.save(TASK, first, chk(9), value("of an older attempt")));
         assert_eq!(saved.open(TASK, second, restored).operators, found.operators);
         found.operators.into_iter().map(|operator| operator.uid).collect()
     }

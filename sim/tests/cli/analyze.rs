@@ -47,6 +47,26 @@ fn modes_that_can_not_be_are_refused_with_the_reason() {
         let both = "error: --state external with --mechanism acks: ";
         cofferdam(&with(command, &mode)).refuses(&[both, "leave out --state", "tracked"]);
     }
+    for (mode, reason) in [
+        (
+            &["--state", "external-transactional"][..],
+            "what a task keeps under --state external-transactional can not be dealt out to others",
+        ),
+        (
+            &["--mechanism", "transactional"],
+            "under --mechanism transactional each task goes on from what it has left itself",
+        ),
+    ] {
+        for command in [
+            &["analyze", "wordcount", "--seeds", "1"][..],
+            &["suite", "--job", "wordcount", "--guarantee", "exactly-once"],
+            &["replay", "--job", "wordcount", "--seed", "1"],
+        ] {
+            let rescaled = with(command, &["--faults", "rescale"]);
+            let error = format!("error: --faults rescale: {reason}");
+            cofferdam(&with(&rescaled, mode)).refuses(&[&error]);
+        }
+    }
     analyze(&["--parallelism", "0"]).refuses(&["--parallelism"]);
     analyze(&["--parallelism", "1000000"]).refuses(&["1000000"]);
     cofferdam(&["run", "wordcount", "--savepoint", "x", "--output", "y"])
@@ -58,6 +78,20 @@ fn tried(job: &str, seeds: &str) -> Vec<Value> {
     let done = cofferdam(&["analyze", job, "--matrix", "--seeds", seeds, "--format", "json"]);
     let rows = done.exits(0).rows();
     rows.into_iter().filter(|row| row.get("claim").is_some()).collect()
+}
+
+#[test]
+fn claims_of_rows_with_keys_of_their_own_are_no_weaker_than_they_have_to_be() {
+    for job in ["enrich", "interval-join", "seen"] {
+        let flags = ["--matrix", "--seeds", "120", "--faults", "full", "--format", "json"];
+        let rows = cofferdam(&with(&["analyze", job], &flags)).exits(0).rows();
+        for row in rows.iter().filter(|row| row["trial"].is_object()) {
+            assert_eq!(row["trial"]["held"], true, "{row}");
+            for more in row["trial"]["stronger"].as_array().unwrap() {
+                assert!(more["refuting_seed"].is_u64(), "nothing refutes {more}: {row}");
+            }
+        }
+    }
 }
 
 /// What came of the stronger levels for one side.

@@ -55,10 +55,51 @@ fn a_claim_that_is_too_strong_for_a_table_or_for_fired_rows_is_refuted() {
 }
 
 #[test]
+fn parameters_of_a_job_are_taken_and_handed_on_to_the_command_that_shows_what_came_of_it() {
+    let suite = ["suite", "--job", "windows", "--guarantee", "at-least-once", "--seeds", "20"];
+    let sessions = ["--claim", "exactly-once", "--window", "session:3s"];
+    let done = cofferdam(&with(&suite, &sessions)).exits(1);
+    assert!(done.command().contains("--window session:3s"), "{done:?}");
+    let words: Vec<&str> = done.command().split(' ').skip(1).collect();
+    cofferdam(&words).exits(1);
+    let other = ["--emit", "final", "--seeds", "1"];
+    for command in [&["suite", "--job", "seen"][..], &["analyze", "seen"]] {
+        cofferdam(&with(command, &other)).refuses(&["job 'seen' has no parameter --emit"]);
+    }
+    let output = |emit| {
+        let analyze = ["analyze", "wordcount", "--guarantee", "at-least-once", "--emit", emit];
+        let analyze = with(&analyze, &["--mechanism", "acks", "--format", "json"]);
+        cofferdam(&analyze).exits(0).summary()["claim"]["output"].clone()
+    };
+    assert_eq!((output("changes"), output("final")), ("at-least-once".into(), "none".into()));
+}
+
+#[test]
+fn queues_and_sinks_in_two_stages_are_put_to_the_test_by_parameters() {
+    let reached = ["--source", "queue", "--stages", "2", "--format", "json"];
+    for job in ["wordcount", "seen"] {
+        let suite = ["suite", "--job", job, "--seeds", "60", "--faults", "full"];
+        let done = cofferdam(&with(&suite, &reached)).exits(0);
+        for row in rows(&done) {
+            let is_exact = row["guarantee"] == "exactly-once";
+            assert_eq!(row["claim"]["output"] == "exactly-once", is_exact, "{row}");
+        }
+    }
+    let claim = cofferdam(&with(&["analyze", "seen"], &reached)).exits(0).summary();
+    let because = claim["because"].to_string();
+    assert!(because.contains("queue 'records' gives out messages again"), "{because}");
+    let replay = ["replay", "--job", "seen", "--seed", "1", "--trace"];
+    let replayed = cofferdam(&with(&replay, &reached)).exits(0);
+    assert!(replayed.out.contains("committer"), "{replayed:?}");
+    let split = ["suite", "--job", "wordcount", "--splits", "3", "--source", "queue"];
+    cofferdam(&split).refuses(&["--source queue", "leave --splits out"]);
+}
+
+#[test]
 fn a_row_says_once_why_some_of_its_runs_are_unknown() {
     let suite = ["suite", "--job", "enrich", "--guarantee", "at-least-once", "--mechanism", "acks"];
-    let more = ["--sink", "idempotent", "--claim", "at-least-once", "--faults", "full"];
-    let suite = with(&with(&suite, &more), &["--seeds", "40"]);
+    let claim = ["--claim", "state=none,output=at-least-once", "--faults", "full"];
+    let suite = with(&with(&suite, &claim), &["--sink", "idempotent", "--seeds", "40"]);
     let row = rows(&cofferdam(&with(&suite, &["--format", "json"])).exits(0)).remove(0);
     let unjudged = row["unjudged"].as_str().unwrap();
     let start = format!("output, in {} of 40 runs: the records that give rows", row["unknown"]);

@@ -1,5 +1,6 @@
 //! What a test runs, and how it is judged.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -172,7 +173,6 @@ impl Case {
             given: &BTreeMap::new(),
             fired: None,
         }];
-        let records: Vec<_> = (0..RECORDS).map(|offset| self.effects(offset)).collect();
         let trace: Vec<Traced> = world.trace().to_vec();
         judge(&Facts {
             trace: &trace,
@@ -197,7 +197,8 @@ impl Case {
                 expected_of_applied: None,
             },
             sinks: &sinks,
-            records: &records,
+            records: &(0..RECORDS).map(|offset| self.effects(offset)).collect::<Vec<_>>(),
+            is_state_right: OnceCell::new(),
         })
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::element::Record;
 use crate::operator::join::Either;
-use crate::operator::{Cell, Emit, Operator, OperatorTraits, StateParts};
+use crate::operator::{Cell, Emit, Operator, OperatorTraits, RowsRestOn, StateParts};
 use crate::state::key_group::Key;
 use crate::state::operator::{OperatorList, Redistribution};
 use crate::state::snapshot::OperatorState;
@@ -119,13 +119,30 @@ where
     }
 
     fn traits(&self) -> OperatorTraits {
-        OperatorTraits { stateful: true, ..OperatorTraits::default() }
+        // A row of the table that comes again changes nothing.
+        let rows = RowsRestOn::Records;
+        OperatorTraits { stateful: true, rows, ..OperatorTraits::default() }
     }
 
     /// The table, which is the same in each subtask.
+    /// Of each key there is a cell in every subtask: the copies are the same.
+    fn cell_of(&self, record: &Self::In) -> Option<Vec<u8>> {
+        let (key, _) = match record {
+            Either::Left(record) => (self.of_large)(record),
+            Either::Right(row) => (self.of_small)(row),
+        };
+        Some(codec::encode(&key))
+    }
+
+    /// The rows of each key with their times.
     fn cells(&self) -> Vec<Cell> {
-        let rows = self.table.get().iter();
-        rows.map(|(version, row)| (codec::encode(version), codec::encode(row))).collect()
+        let of_keys = self.table.get().chunk_by(|((key, _), _), ((other, _), _)| key == other);
+        let cell = |of_key: &[((K, EventTime), S)]| {
+            let rows: Vec<(EventTime, &S)> =
+                of_key.iter().map(|((_, time), row)| (*time, row)).collect();
+            (codec::encode(&of_key[0].0.0), codec::encode(&rows))
+        };
+        of_keys.map(cell).collect()
     }
 }
 

@@ -6,9 +6,9 @@ use std::marker::PhantomData;
 use serde::{Deserialize, Serialize};
 
 use crate::element::Record;
-use crate::operator::Emit;
 use crate::operator::join::Either;
 use crate::operator::keyed::{KeyedContext, KeyedProcess};
+use crate::operator::{Emit, RowsRestOn};
 use crate::state::key_group::Key;
 use crate::time::EventTime;
 
@@ -125,6 +125,11 @@ where
         drop_while(&mut kept.left, |left| left.saturating_add(to_ms) <= time);
         drop_while(&mut kept.right, |right| right.saturating_add(-from_ms) <= time);
         keep(kept, context);
+    }
+
+    /// A pair is one whatever else is kept.
+    fn rows_rest_on(&self) -> RowsRestOn {
+        RowsRestOn::Nothing
     }
 }
 

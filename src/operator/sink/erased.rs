@@ -20,6 +20,10 @@ pub trait ErasedSink: Send {
     fn key_of(&self, _records: &Batch, _position: usize) -> Vec<u8> {
         Vec::new()
     }
+    /// As [`Sink::is_key_whole`].
+    fn is_key_whole(&self) -> bool {
+        false
+    }
     /// Whether it is a [`Sink`].
     fn is_direct(&self) -> bool {
         false
@@ -71,6 +75,10 @@ impl<S: Sink> ErasedSink for Direct<S> {
 
     fn key_of(&self, records: &Batch, position: usize) -> Vec<u8> {
         self.0.key_of(&records.records()[position])
+    }
+
+    fn is_key_whole(&self) -> bool {
+        self.0.is_key_whole()
     }
 
     fn is_direct(&self) -> bool {

@@ -53,6 +53,12 @@ pub trait Sink: Clone + Send + 'static {
         Vec::new()
     }
 
+    /// Whether records with the same key are equal, so that one that comes again, however late,
+    /// changes nothing.
+    fn is_key_whole(&self) -> bool {
+        false
+    }
+
     /// Where it writes, if no other sink of the job may write there too: a job with two sinks of
     /// one destination is refused.
     fn destination(&self) -> Option<String> {

@@ -3,7 +3,7 @@
 mod trial;
 
 use clap::Args;
-use cofferdam::guarantee::{Claim, Level, StateHome};
+use cofferdam::guarantee::{Claim, Level, Mechanism, StateHome};
 use cofferdam::job::InferredClaim;
 use serde::Serialize;
 
@@ -11,20 +11,17 @@ use crate::check::{self, Variation};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::mode::{Mode, ModeArgs, sample};
 use crate::cli::output::{Console, Paint, Painted, Table};
-use crate::cli::simulated::{Faults, PARAMETERS_ARE_FIXED};
+use crate::cli::simulated::Faults;
 use crate::cli::state::check_home;
-use crate::cli::values::{find_job, positive, seed, word};
-use crate::jobs::{self, BuiltinJob, CaseData, Parameters, Setup};
+use crate::cli::values::{CaseParameters, find_job, positive, seed, word};
+use crate::jobs::{self, BuiltinJob, CaseData, Setup};
 
 use trial::{Trial, conclude, try_all};
 
 /// Say what a job promises in a mode, and why
 #[derive(Debug, Args)]
-#[command(
-    override_usage = "cofferdam analyze [OPTIONS] <JOB>\n       \
-                      cofferdam analyze [OPTIONS] --matrix [JOB]",
-    after_help = PARAMETERS_ARE_FIXED
-)]
+#[command(override_usage = "cofferdam analyze [OPTIONS] <JOB>\n       \
+                      cofferdam analyze [OPTIONS] --matrix [JOB]")]
 pub(crate) struct AnalyzeArgs {
     /// The job; with --matrix every job if it is left out
     #[arg(required_unless_present = "matrix")]
@@ -48,6 +45,8 @@ pub(crate) struct AnalyzeArgs {
     seed: u64,
     #[command(flatten)]
     mode: ModeArgs,
+    #[command(flatten)]
+    parameters: CaseParameters,
 }
 
 /// The claim of one job in one mode, or why there is none.
@@ -86,15 +85,20 @@ struct MatrixSummary {
 
 pub(crate) fn analyze(args: &AnalyzeArgs, console: &Console) -> Result<Exit, Failure> {
     let job = args.job.as_deref().map(|name| find_job("analyze", name)).transpose()?;
+    let jobs = job.as_ref().map_or(jobs::all(), std::slice::from_ref);
+    jobs.iter().try_for_each(|job| args.parameters.of(*job).map(|_| ()))?;
     let mut rows = match job {
         Some(job) if !args.matrix => {
             let mode = args.mode.mode("analyze")?;
             check_home("analyze", args.state, mode.mechanism)?;
+            args.faults.check("analyze", args.state, &[mode.mechanism])?;
             let varies = Some(probe(job, mode, args)?);
             vec![ClaimRow { schema: Some(SCHEMA), varies, ..ClaimRow::of(job, mode, args)? }]
         }
-        Some(job) => matrix(&[job], args),
-        None => matrix(jobs::all(), args),
+        Some(_) | None => {
+            args.faults.check("analyze", args.state, Mechanism::ALL)?;
+            matrix(jobs, args)
+        }
     };
     if let Some(seeds) = args.seeds {
         try_all(&mut rows, args, seeds, console)?;
@@ -120,13 +124,13 @@ fn probe(
     args: &AnalyzeArgs,
 ) -> Result<Variation, Failure> {
     let data = CaseData { seed: args.seed, records: PROBE_RECORDS, lines: None };
-    Ok(check::variation(&job, &data, &setup(job, mode, args))?)
+    Ok(check::variation(&job, &data, &setup(job, mode, args)?)?)
 }
 
-fn setup(job: &dyn BuiltinJob, mode: Mode, args: &AnalyzeArgs) -> Setup {
-    let mut setup = mode.setup(args.mode.parallelism, Parameters::of(job));
+fn setup(job: &dyn BuiltinJob, mode: Mode, args: &AnalyzeArgs) -> Result<Setup, Failure> {
+    let mut setup = mode.setup(args.mode.parallelism, args.parameters.of(job)?);
     setup.config.state = args.state;
-    setup
+    Ok(setup)
 }
 
 /// A row for every combination.
@@ -234,7 +238,7 @@ impl ClaimRow {
     }
 
     fn of(job: &'static dyn BuiltinJob, mode: Mode, args: &AnalyzeArgs) -> Result<Self, Failure> {
-        let inferred = sample(job, &setup(job, mode, args), args.seed)?.claim();
+        let inferred = sample(job, &setup(job, mode, args)?, args.seed)?.claim();
         let claim = Some(inferred.claim());
         let InferredClaim { sinks, because, .. } = inferred;
         let sinks =

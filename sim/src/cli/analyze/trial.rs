@@ -61,9 +61,12 @@ pub(super) fn try_all(
         .iter()
         .map(|(index, ..)| jobs::find(rows[*index].job).expect("rows name jobs that were found"))
         .collect();
-    let campaign_rows = found.iter().zip(&planned).map(|(job, (index, side, claim))| {
+    let parameters: Vec<Parameters> =
+        found.iter().map(|job| args.parameters.of(*job)).collect::<Result<_, _>>()?;
+    let of_rows = found.iter().zip(parameters).zip(&planned);
+    let campaign_rows = of_rows.map(|((job, parameters), (index, side, claim))| {
         let Mode { guarantee, mechanism, sink } = rows[*index].mode;
-        let usual = run::Mode::of(guarantee, Parameters::of(*job));
+        let usual = run::Mode::of(guarantee, parameters);
         let claim = side.map(|_| *claim);
         let mode = run::Mode { mechanism, sink, state, claim, faults, ..usual };
         Row { source: job, mode, until_refuted: side.is_some() }
@@ -137,7 +140,7 @@ pub(super) fn conclude(rows: &[ClaimRow], args: &AnalyzeArgs) -> Result<Exit, Fa
         ("--seed", seed.to_string()),
     ];
     let words = words.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
-    let words = words.chain(args.faults.words());
+    let words = words.chain(args.faults.words()).chain(args.parameters.words());
     let is_refuted = row.trial.as_ref().is_some_and(|trial| trial.verdict == Verdict::Violated);
     let (exit, what) = match is_refuted {
         true => (Exit::Violated, "does not hold"),

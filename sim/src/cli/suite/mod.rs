@@ -20,16 +20,15 @@ use crate::campaign::{self, Conduct, Outcome, Row, Seeds, Tally};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::mode::Mode;
 use crate::cli::output::{Console, command_line};
-use crate::cli::simulated::{PARAMETERS_ARE_FIXED, SimulationArgs};
+use crate::cli::simulated::SimulationArgs;
 use crate::cli::values::{find_job, interval, positive, positive_size, seed, word};
 use crate::cli::{replay, signals};
-use crate::jobs::{self, BuiltinJob, Parameters};
+use crate::jobs::{self, BuiltinJob};
 use crate::oracle::Verdict;
 use crate::run;
 
 /// Simulate jobs under failures and put their claims to the test
 #[derive(Debug, Args)]
-#[command(after_help = PARAMETERS_ARE_FIXED)]
 pub(crate) struct SuiteArgs {
     /// The job; may be given several times [default: every job]
     #[arg(long = "job", value_name = "JOB")]
@@ -223,7 +222,7 @@ fn plan(args: &SuiteArgs) -> Result<Vec<Planned>, Failure> {
     for job in jobs {
         for mode in &modes {
             let Mode { guarantee, mechanism, sink } = *mode;
-            let parameters = Parameters::of(job);
+            let parameters = args.simulation.parameters(job)?;
             let setup = mode.setup(2, parameters.clone());
             let claim = args.simulation.inferred_claim(job, setup, lines.as_ref())?;
             let mut row = run::Mode { mechanism, sink, ..run::Mode::of(guarantee, parameters) };

@@ -47,6 +47,8 @@ pub(crate) struct Enriched {
 }
 
 impl Row for Pair {
+    const IS_KEY_WHOLE: bool = true;
+
     fn row_key(&self) -> Vec<u8> {
         codec::encode(self)
     }
@@ -63,6 +65,8 @@ impl Row for Pair {
 }
 
 impl Row for Enriched {
+    const IS_KEY_WHOLE: bool = true;
+
     fn row_key(&self) -> Vec<u8> {
         codec::encode(self)
     }

@@ -68,6 +68,8 @@ impl fmt::Display for Event {
 
 /// A record that came too late, as it is written.
 impl Row for Event {
+    const IS_KEY_WHOLE: bool = true;
+
     fn row_key(&self) -> Vec<u8> {
         codec::encode(self)
     }
