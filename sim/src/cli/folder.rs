@@ -180,6 +180,9 @@ struct Left {
     /// It goes on behind the savepoint, or had not come to its end.
     #[serde(default)]
     goes_on: bool,
+    /// Where it begins, if a checkpoint or savepoint was named for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    begins_at: Option<PathBuf>,
 }
 
 /// The folders of a run, and the store in the one of its checkpoints, which is locked for it.
@@ -211,12 +214,14 @@ impl Folders<'_> {
         match (resume, read::<Left>(&self.checkpoints.join(NAME))?) {
             (Resume::Latest, Some(before)) if self.goes_on(described, &before)? => {
                 let is_anew = runtime::begins_anew(job, self.store)?;
-                if is_anew {
-                    self.refuse_lost_start(described.mode, job)?;
-                    check_store(store)?;
-                } else {
-                    self.refuse_lost_progress(described.mode, &before)?;
-                    refuse_lost_state(store)?;
+                let is_there = match is_anew {
+                    true => self.refuse_lost_start(described.mode, job),
+                    false => self.refuse_lost_progress(described.mode, &before),
+                };
+                is_there.map_err(|failure| before.with_way_out(failure))?;
+                match is_anew {
+                    true => check_store(store)?,
+                    false => refuse_lost_state(store)?,
                 }
                 if (!is_anew || first_row(self.output).is_some())
                     && let Some(history) = before.history
@@ -225,7 +230,7 @@ impl Folders<'_> {
                     refuse_other_database(self.output, &history.run)?;
                     check_contents(&before.contents, inputs, console)?;
                     let history = history.again();
-                    self.leave(described, before.contents, &history, self.newest()?)?;
+                    self.leave(described, before.contents, &history, self.newest()?, None)?;
                     return Ok(Settled { is_anew, history });
                 }
                 history = history.with_state_of(before.history.as_ref());
@@ -242,14 +247,15 @@ impl Folders<'_> {
                     check_contents(&before.contents, inputs, console)?;
                     refuse_lost_state(store)?;
                     history = history.with_state_of(before.history.as_ref());
-                    self.begin(described, before.contents, &history, checkpoint_of(path))?;
+                    self.begin(described, before.contents, &history, Some(path))?;
                     return Ok(Settled { is_anew: false, history });
                 }
             }
         }
         let contents = inputs.iter().map(|path| Fingerprint::of(path)).collect::<Result<_, _>>();
-        self.begin(described, contents.map_err(Failure::input)?, &history, None)?;
-        Ok(Settled { is_anew: !matches!(resume, Resume::From(_)), history })
+        let named = if let Resume::From(path) = resume { Some(&**path) } else { None };
+        self.begin(described, contents.map_err(Failure::input)?, &history, named)?;
+        Ok(Settled { is_anew: named.is_none(), history })
     }
 
     /// Whether a run that is described like this goes on where another has stopped. An output says
@@ -421,16 +427,17 @@ impl Folders<'_> {
         })
     }
 
-    /// Begins a history at `checkpoint`, or at the start of the input.
+    /// Begins a history at the start of the input, or at what is named.
     fn begin(
         &self,
         described: &Description,
         contents: Vec<Fingerprint>,
         history: &History,
-        checkpoint: Option<CheckpointId>,
+        at: Option<&Path>,
     ) -> Result<(), Failure> {
         Completed::forget(self.checkpoints)?;
-        self.leave(described, contents, history, checkpoint)
+        let checkpoint = at.filter(|at| !Savepoint::is_at(at)).and_then(checkpoint_of);
+        self.leave(described, contents, history, checkpoint, at)
     }
 
     /// The checkpoints come first: those of a history that was started once more than the output
@@ -441,6 +448,7 @@ impl Folders<'_> {
         contents: Vec<Fingerprint>,
         history: &History,
         checkpoint: Option<CheckpointId>,
+        begins_at: Option<&Path>,
     ) -> Result<(), Failure> {
         let (description, history) = (described.clone(), history.clone());
         let left = Left {
@@ -449,6 +457,7 @@ impl Folders<'_> {
             contents,
             shown: Vec::new(),
             goes_on: true,
+            begins_at: begins_at.map(Path::to_owned),
         };
         left.write(self.checkpoints)?;
         Mark { history, checkpoint }.leave(self.output)
@@ -461,6 +470,28 @@ impl Left {
         let path = folder.join(NAME);
         replace(&path, &text)
             .map_err(|error| Failure::input(format!("{}: {error}", path.display())))
+    }
+
+    /// Says what else may have come before a failure to go on: a run that was to begin somewhere
+    /// was killed before it came to that.
+    fn with_way_out(&self, failure: Failure) -> Failure {
+        match &self.begins_at {
+            Some(path) => Failure {
+                text: format!(
+                    "{}; if the last run was killed before its first checkpoint, give --resume {} \
+                     again, with which it was to begin",
+                    failure.text,
+                    path.display()
+                ),
+                ..failure
+            },
+            None => failure,
+        }
+    }
+
+    /// As what it is left in a savepoint, which belongs to no history.
+    fn note(self) -> SavepointNote {
+        SavepointNote::of(&Self { history: None, begins_at: None, ..self })
     }
 
     fn is_same_job(&self, described: &Description) -> bool {
@@ -477,7 +508,8 @@ pub(crate) fn leave_in_savepoint(
     let contents = described.input.iter().map(|path| Fingerprint::of(path));
     let contents = contents.collect::<Result<_, _>>().map_err(Failure::input)?;
     let (description, shown) = (described.clone(), extents(output));
-    let left = Left { description, history: None, contents, shown, goes_on: false };
+    let (history, goes_on, begins_at) = (None, false, None);
+    let left = Left { description, history, contents, shown, goes_on, begins_at };
     Savepoint::leave_note(savepoint, &SavepointNote::of(&left)).map_err(Failure::input)
 }
 
@@ -487,7 +519,16 @@ pub(crate) fn savepoint_note(checkpoints: &Path) -> Result<SavepointNote, Failur
     let Some(left) = read::<Left>(&path)? else {
         return Err(Failure::input(format!("{}: it is gone", path.display())));
     };
-    Ok(SavepointNote::of(&Left { history: None, ..left }))
+    Ok(left.note())
+}
+
+/// What lies beside the checkpoint or savepoint in this folder, for a savepoint that is made of it.
+pub(crate) fn note_beside(folder: &Path) -> Result<Option<SavepointNote>, Failure> {
+    let left: Option<Left> = match Savepoint::is_at(folder) {
+        true => Savepoint::note(folder).map_err(Failure::input)?,
+        false => read(&folder.with_file_name(NAME))?,
+    };
+    Ok(left.map(Left::note))
 }
 
 /// Checks that a sink which shows rows once has shown none behind a savepoint: a run that began

@@ -92,7 +92,8 @@ impl Wanted<'_> {
 pub(crate) fn no_run(folder: &Path) -> Failure {
     Failure::input(format!(
         "{}: no run uses these checkpoints: start it, or make a savepoint of its latest one by \
-         `savepoint convert`",
+         `savepoint convert` (one with --backend memory takes savepoints where it is told to stop: \
+         --stop-after)",
         folder.display()
     ))
 }

@@ -416,7 +416,10 @@ fn tell(summary: &Summary, is_anew: bool, console: &Console) {
     if summary.records_in == 0 {
         console.say(match is_anew {
             true => "  the input holds no record",
-            false => "  nothing was left to do: an earlier run has read all the input",
+            false => {
+                "  nothing was left to do: an earlier run has come to the end of its data (all the \
+                 input was read, or it was drained)"
+            }
         });
     }
 }

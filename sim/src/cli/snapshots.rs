@@ -16,6 +16,7 @@ use serde_json::Value as Json;
 
 use crate::cli::edit;
 use crate::cli::exit::{Exit, Failure};
+use crate::cli::folder;
 use crate::cli::output::{Console, Paint, Painted, Table, grouped};
 use crate::cli::readable::rows;
 use crate::cli::requests::{Wanted, no_run};
@@ -117,7 +118,9 @@ pub(crate) fn savepoint(args: &SavepointArgs, console: &Console) -> Result<Exit,
         SavepointCommand::List { folders } => list(folders, console),
         SavepointCommand::Show { path } => show(path, console),
         SavepointCommand::Take(args) => take(args, console),
-        SavepointCommand::Convert { path, savepoint } => write(&open(path)?, savepoint, console),
+        SavepointCommand::Convert { path, savepoint } => {
+            write(&open(path)?, path, savepoint, console)
+        }
         SavepointCommand::Edit(args) => edit(args, console),
     }
 }
@@ -286,8 +289,15 @@ fn show(path: &Path, console: &Console) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-fn write(savepoint: &Savepoint, folder: &Path, console: &Console) -> Result<Exit, Failure> {
-    savepoint.write(folder, None).map_err(Failure::input)?;
+/// Writes what was made of the checkpoint or savepoint at `path`, of which all else is true too.
+fn write(
+    savepoint: &Savepoint,
+    path: &Path,
+    folder: &Path,
+    console: &Console,
+) -> Result<Exit, Failure> {
+    let note = folder::note_beside(path)?;
+    savepoint.write(folder, note.as_ref()).map_err(Failure::input)?;
     console.note(format!("the savepoint is in {}", folder.display()));
     Ok(Exit::Done)
 }
@@ -338,7 +348,7 @@ fn edit(args: &EditArgs, console: &Console) -> Result<Exit, Failure> {
     let value = args.set.as_ref().map(|text| read(text, "set")).transpose()?;
     edit::edit(&mut savepoint, &args.operator, &key, value.as_ref())
         .map_err(|text| input(&args.path, format!("the operator '{}': {text}", args.operator)))?;
-    write(&savepoint, &args.savepoint, console)
+    write(&savepoint, &args.path, &args.savepoint, console)
 }
 
 fn input(path: &Path, text: impl std::fmt::Display) -> Failure {

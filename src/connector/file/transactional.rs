@@ -142,7 +142,9 @@ impl<T: Record> TransactionalSink for TransactionalFileSink<T> {
             // Committed before, as it should be, it only has to be made durable.
             None => {
                 if !committed.is_file() {
-                    return Err(damaged(&committed, "the checkpoint says that it is there").into());
+                    let text = "the checkpoint says that it is there, or was prepared to be: it \
+                                rests on the output that it was taken with";
+                    return Err(damaged(&committed, text).into());
                 }
                 if let Some(sum) = ledger::noted(&self.folder, transaction)? {
                     sum.check(&committed)?;
