@@ -294,6 +294,10 @@ mod tests {
             jobs::find("wordcount").unwrap().parameters()
         }
 
+        fn case_parameters(&self) -> &'static [Parameter] {
+            jobs::find("wordcount").unwrap().case_parameters()
+        }
+
         fn row_json(&self, _uid: &str, _row: &[u8]) -> Result<Vec<u8>, DecodeError> {
             unreachable!("nobody looks at its rows")
         }
