@@ -392,7 +392,7 @@ const CONFIG: bincode::config::Configuration<
 > = bincode::config::standard().with_limit::<DECODE_BYTES_MAX>();
 
 const MAGIC: [u8; 4] = *b"CFDM";
-const FORMAT_VERSION: u16 = 6;
+const FORMAT_VERSION: u16 = 7;
 /// Fields that are added, with a default, do not change it.
 const PORTABLE_VERSION: u16 = 1;
 const ENVELOPE_BYTES: usize = 20;

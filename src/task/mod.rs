@@ -563,6 +563,8 @@ impl Task {
         self.acknowledge_messages();
         if !finished {
             self.ask_for_wake();
+            let resumed = self.source.as_mut().and_then(SourceMachine::resume);
+            self.advance_time(resumed.map(time::Progress::Watermark));
             self.pull();
         } else if self.progress.is_none() || self.source.is_some() {
             self.announce_end();

@@ -67,6 +67,8 @@ variants! {
     StatelessInFlightLost = "stateless-in-flight-lost",
     /// Snapshots do not hold how far event time was.
     WatermarksLeftOut = "watermarks-left-out",
+    /// Snapshots do not hold how far event time was in a source and its splits.
+    SourceWatermarksLeftOut = "source-watermarks-left-out",
     /// Snapshots hold no positions of sources.
     PositionsLeftOut = "positions-left-out",
     /// Snapshots hold the positions of the source's checkpoint before, be it of an older attempt:
@@ -299,6 +301,12 @@ impl Variant {
             }
             Self::WatermarksLeftOut => {
                 snapshot.operators.iter_mut().for_each(|operator| operator.watermark = None);
+            }
+            Self::SourceWatermarksLeftOut => {
+                if let Some(source) = &mut snapshot.source {
+                    source.watermark = None;
+                    source.splits.iter_mut().for_each(|split| split.watermark = None);
+                }
             }
             Self::WatermarkAtEnd => {
                 let watermarks = snapshot.operators.iter_mut().map(|o| &mut o.watermark);
