@@ -262,6 +262,12 @@ impl Task {
         }
     }
 
+    /// Whether what its source was read for is taken up at once: it is held back while the job is
+    /// to stop.
+    pub fn accepts_reads(&self) -> bool {
+        self.halted.is_none()
+    }
+
     /// Whether snapshots are not yet acknowledged, or a write of the task's progress not confirmed.
     pub fn is_snapshotting(&self) -> bool {
         !self.snapshots.is_empty() || self.is_writing_progress()
@@ -675,11 +681,10 @@ impl Task {
     fn handle_trigger(&mut self, checkpoint: CheckpointId, at: Instant, stops: bool) {
         match self.phase {
             Phase::AwaitingRecords | Phase::AwaitingFinalCheckpoint => {
-                let overtakes = self.mechanism == Mechanism::Unaligned && !stops;
                 let at = if stops { Instant::MAX } else { at };
                 self.triggered.insert(checkpoint, at);
                 self.halted = stops.then_some(checkpoint);
-                self.start_checkpoint(checkpoint, overtakes);
+                self.start_checkpoint(checkpoint, self.mechanism == Mechanism::Unaligned);
                 self.complete_inputs(checkpoint);
                 self.go_on_reading();
             }

@@ -61,6 +61,9 @@ variants! {
     HighestWatermark = "highest-watermark",
     /// A split that goes to another subtask in another layout is read from its beginning.
     MovedSplitsAnew = "moved-splits-anew",
+    /// A job that stops with a savepoint is killed when its checkpoint is complete, and does not
+    /// commit what that covers.
+    SavepointBeforeCommits = "savepoint-before-commits",
     /// In another layout the first record in flight on each channel is passed over.
     FirstInFlightSkipped = "first-in-flight-skipped",
     /// In another layout records in flight to operators without state are dropped.
