@@ -125,8 +125,8 @@ pub struct Options {
     /// the first checkpoint is complete, and then no run is restored in the midst of them.
     #[serde(default)]
     pub read_pause_us: u64,
-    /// When the job is stopped and begins again with another parallelism; not under mechanisms
-    /// whose state stays where it is.
+    /// When the job is killed or stopped and begins again with another parallelism; not under
+    /// mechanisms whose state stays where it is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rescales: Vec<Rescale>,
 }
@@ -138,6 +138,9 @@ pub struct Rescale {
     pub at_us: u64,
     /// How many subtasks each operator has from then on.
     pub parallelism: usize,
+    /// The job is told to stop with a savepoint; else it is killed.
+    #[serde(default)]
+    pub stops: bool,
 }
 
 /// What scenarios have meant that do not say it.
@@ -251,7 +254,10 @@ impl Options {
         for _ in 0..dice.between(1, 3) {
             at_us += dice.between(500, 12_000);
             let parallelism = dice.between(1, 4) as usize;
-            self.rescales.push(Rescale { at_us, parallelism });
+            self.rescales.push(Rescale { at_us, parallelism, stops: false });
+        }
+        for rescale in &mut self.rescales {
+            rescale.stops = dice.chance(400);
         }
     }
 

@@ -31,7 +31,9 @@ use crate::oracle::{
     SinkFacts, StateFacts, Subject,
 };
 use crate::reference::{ByUid, Doubts, Outcome, Rows, Table, of_uid};
-use crate::world::{Applied, Ending, Plan, World, cell_hash, events_max, hash_bytes, mix};
+use crate::world::{
+    Applied, Ending, NextLayout, Plan, World, cell_hash, events_max, hash_bytes, mix,
+};
 
 /// Where cases come from: a built-in job, or one of a user's own.
 pub trait CaseSource: Sync {
@@ -568,7 +570,8 @@ impl Plan {
                 events_max: self.events_max,
                 next: self.next.take(),
             };
-            self.next = Some((Instant::from_nanos(1_000 * rescale.at_us), Rc::new(next)));
+            let at = Instant::from_nanos(1_000 * rescale.at_us);
+            self.next = Some(NextLayout { at, stops: rescale.stops, plan: Rc::new(next) });
             jobs.insert(0, case.job);
         }
         Ok(jobs)

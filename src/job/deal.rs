@@ -621,14 +621,15 @@ fn deal_evenly<T: Clone>(elements: &[T], parts: usize, first: usize) -> (Vec<Vec
 }
 
 /// The positions of a source's subtasks: as they were, or all splits in turn, each with its
-/// messages.
+/// messages and its watermark; a subtask has said the least that any had said.
 pub fn deal_splits(stored: &[SourceState], parallelism: usize) -> Vec<SourceState> {
     if stored.len() == parallelism {
         return stored.to_vec();
     }
     let mut splits: Vec<&SplitState> = stored.iter().flat_map(|state| &state.splits).collect();
     splits.sort_by_key(|state| state.split);
-    let mut dealt = vec![SourceState::default(); parallelism];
+    let watermark = stored.iter().map(|source| source.watermark).min().flatten();
+    let mut dealt = vec![SourceState { watermark, ..SourceState::default() }; parallelism];
     for (place, state) in splits.into_iter().enumerate() {
         let owner = &mut dealt[place % parallelism];
         let emitted = stored.iter().flat_map(|source| &source.emitted);

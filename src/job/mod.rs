@@ -579,7 +579,7 @@ impl Job {
             | Mechanism::Transactional => (Release::AtOnce, config.batch_records),
             Mechanism::Acks => {
                 let kept = Unacknowledged::new(&state, config.unacknowledged_max);
-                (Release::Kept(kept), config.batch_records)
+                (Release::Kept(Box::new(kept)), config.batch_records)
             }
         };
         let watermarks = parts.watermarks.clone();

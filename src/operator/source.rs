@@ -330,9 +330,11 @@ pub fn assign_splits(
                 cursor: cursor.clone(),
                 records: 0,
                 lost: 0,
+                watermark: None,
             })
             .collect(),
         emitted: Vec::new(),
+        watermark: None,
     }
 }
 
@@ -344,7 +346,8 @@ pub struct SourceMachine {
     phase: SourcePhase,
     turn: usize,
     watermarks: Option<WatermarkStrategy>,
-    watermark: EventTime,
+    /// What it has said, if anything.
+    watermark: Option<EventTime>,
     /// It has said that it is idle, and nothing else since.
     is_idle: bool,
     release: Release,
@@ -395,13 +398,12 @@ pub(crate) enum Release {
     /// Its position is made durable before.
     Reserved,
     /// Its position is kept until it is acknowledged.
-    Kept(Unacknowledged),
+    Kept(Box<Unacknowledged>),
 }
 
 #[derive(Clone)]
 struct SplitProgress {
     state: SplitState,
-    watermark: EventTime,
     /// Reads in a row that gave nothing.
     empty_reads: u32,
     ended: bool,
@@ -409,7 +411,7 @@ struct SplitProgress {
 
 impl SplitProgress {
     fn new(state: SplitState) -> Self {
-        Self { state, watermark: EventTime::MIN, empty_reads: 0, ended: false }
+        Self { state, empty_reads: 0, ended: false }
     }
 
     /// Records of the split are being emitted.
@@ -420,7 +422,7 @@ impl SplitProgress {
             && let Some(latest) = strategy.times.latest(records)
         {
             let behind = latest.saturating_add(-1 - strategy.disorder_ms);
-            self.watermark = self.watermark.max(behind);
+            self.state.watermark = self.state.watermark.max(Some(behind));
         }
     }
 }
@@ -467,7 +469,7 @@ impl SourceMachine {
             phase: SourcePhase::Idle,
             turn: 0,
             watermarks,
-            watermark: EventTime::MIN,
+            watermark: state.watermark,
             is_idle: false,
             release,
             deliveries,
@@ -490,12 +492,24 @@ impl SourceMachine {
         }
     }
 
-    /// The cursors behind the last emitted records, and the emitted messages of queues.
+    /// The cursors behind the last emitted records, the emitted messages of queues, and how far
+    /// event time is.
     pub fn state(&self) -> SourceState {
+        let watermark = self.watermark;
+        // What a split that was idle has below that is late, in whichever subtask.
+        let reached =
+            |of: &SplitState| SplitState { watermark: of.watermark.max(watermark), ..of.clone() };
         SourceState {
-            splits: self.splits.iter().map(|split| split.state.clone()).collect(),
+            splits: self.splits.iter().map(|split| reached(&split.state)).collect(),
             emitted: self.deliveries.iter().flat_map(Deliveries::emitted).collect(),
+            watermark,
         }
+    }
+
+    /// The watermark at which it begins, if it is restored and had one.
+    pub(crate) fn resume(&mut self) -> Option<EventTime> {
+        self.advance_watermark();
+        self.watermark.filter(|_| self.watermarks.is_some())
     }
 
     /// Whether a message of a queue was emitted before, and is not to be emitted again.
@@ -569,6 +583,7 @@ impl SourceMachine {
                     cursor,
                     lost: 0,
                     records: 0,
+                    watermark: None,
                 }));
                 self.supply = Supply::Assigned;
             }
@@ -684,7 +699,7 @@ impl SourceMachine {
 
     /// The last watermark again, if the source has said that it is idle and has records now.
     pub(crate) fn wake(&mut self) -> Option<EventTime> {
-        std::mem::take(&mut self.is_idle).then_some(self.watermark)
+        std::mem::take(&mut self.is_idle).then_some(self.watermark.unwrap_or(EventTime::MIN))
     }
 
     /// The watermark that the emitted records allow, if it has risen since it was last asked for,
@@ -692,11 +707,11 @@ impl SourceMachine {
     pub(crate) fn advance_watermark(&mut self) -> Option<Progress> {
         let idle_after = self.watermarks.as_ref()?.idle_after.unwrap_or(u32::MAX);
         let open = || self.splits.iter().filter(|split| !split.ended);
-        let farthest = open().map(|split| split.watermark).max()?;
+        let farthest = open().map(|split| split.state.watermark).max()?;
         let active = open().filter(|split| split.empty_reads < idle_after);
-        let lowest = active.map(|split| split.watermark).min();
+        let lowest = active.map(|split| split.state.watermark).min();
         let reached = lowest.unwrap_or(farthest);
-        let risen = (reached > self.watermark).then_some(reached);
+        let risen = reached.filter(|_| reached > self.watermark);
         self.watermark = self.watermark.max(reached);
         if lowest.is_none() {
             let was_idle = std::mem::replace(&mut self.is_idle, true);
@@ -815,6 +830,36 @@ mod tests {
         read(&mut source, FIRST, ReadOutcome::Nothing);
         let idle = Some(Progress::Idle(Some(EventTime::from_millis(7))));
         assert_eq!(read(&mut source, SECOND, ReadOutcome::Nothing), (false, idle));
+    }
+
+    #[test]
+    fn a_restored_source_is_where_it_was_in_event_time_and_each_split_in_whichever_subtask() {
+        let restored = |state: SourceState| {
+            let mut source = machine(Some(2));
+            source.splits = state.splits.into_iter().map(SplitProgress::new).collect();
+            source.watermark = state.watermark;
+            let resumed = source.resume().map(EventTime::as_millis);
+            (source, resumed)
+        };
+        let mut source = machine(Some(2));
+        read(&mut source, FIRST, record(8));
+        assert_eq!(read(&mut source, SECOND, record(4)), (false, reached(3)));
+        let state = source.state();
+        let (mut again, resumed) = restored(state.clone());
+        assert_eq!(resumed, Some(3));
+        assert_eq!(read(&mut again, SECOND, record(30)), (false, reached(7)));
+        let first = SourceState { splits: state.splits[..1].to_vec(), ..state.clone() };
+        assert_eq!(restored(first).1, Some(7), "it waits for no split of another subtask");
+        let none = SourceState { splits: Vec::new(), ..state };
+        assert_eq!(restored(none).1, Some(3), "its next split is behind that");
+        // A split that was idle is as far as it was passed by.
+        read(&mut source, SECOND, ReadOutcome::Nothing);
+        assert_eq!(read(&mut source, SECOND, ReadOutcome::Nothing), (false, reached(7)));
+        let (mut again, resumed) = restored(source.state());
+        assert_eq!(resumed, Some(7));
+        assert_eq!(read(&mut again, SECOND, record(5)), (false, None));
+        assert_eq!(read(&mut again, FIRST, record(20)), (false, None));
+        assert_eq!(read(&mut again, SECOND, record(15)), (false, reached(14)));
     }
 
     #[test]

@@ -197,6 +197,7 @@ impl Unacknowledged {
         SourceState {
             splits: self.splits.iter().map(|of| of.acknowledged.clone()).collect(),
             emitted: Vec::new(),
+            watermark: None,
         }
     }
 
@@ -216,8 +217,10 @@ mod tests {
 
     /// One split, of which so many records may be open.
     fn kept(records_max: usize) -> Unacknowledged {
-        let split = SplitState { split: SPLIT, cursor: vec![0], records: 0, lost: 0 };
-        Unacknowledged::new(&SourceState { splits: vec![split], emitted: Vec::new() }, records_max)
+        let (cursor, watermark) = (vec![0], None);
+        let split = SplitState { split: SPLIT, cursor, records: 0, lost: 0, watermark };
+        let state = SourceState { splits: vec![split], ..SourceState::default() };
+        Unacknowledged::new(&state, records_max)
     }
 
     /// Reads of two records each, one behind the other.

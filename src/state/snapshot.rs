@@ -287,6 +287,9 @@ pub struct SourceState {
     pub splits: Vec<SplitState>,
     /// The messages of queues that were emitted and may be given out again (rule 79), in order.
     pub emitted: Vec<(SplitId, MessageId)>,
+    /// The watermark that it has said, if any.
+    #[serde(default)]
+    pub watermark: Option<EventTime>,
 }
 
 impl SourceState {
@@ -308,6 +311,9 @@ pub struct SplitState {
     pub records: u64,
     /// How many of them were gone when they were to be read.
     pub lost: u64,
+    /// How far event time has come in it, at least to the watermark that its subtask has said.
+    #[serde(default)]
+    pub watermark: Option<EventTime>,
 }
 
 impl SplitState {

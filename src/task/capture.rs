@@ -87,6 +87,7 @@ impl Task {
     /// stored when the records in flight on both sides are known, if any belong to it.
     pub(super) fn start_checkpoint(&mut self, checkpoint: CheckpointId, overtakes: bool) {
         let triggered_at = self.triggered.remove(&checkpoint).unwrap_or_default();
+        let stops = triggered_at == Instant::MAX;
         self.triggered.retain(|other, _| *other > checkpoint);
         if self.latest.is_some_and(|latest| checkpoint <= latest) {
             return;
@@ -100,7 +101,7 @@ impl Task {
             return;
         }
         self.latest = Some(checkpoint);
-        self.stops = triggered_at == Instant::MAX;
+        self.stops = stops;
         self.aborted.retain(|aborted| *aborted > checkpoint);
         let prepare = match self.pre_commit(checkpoint) {
             Ok(prepare) => prepare,
@@ -109,6 +110,8 @@ impl Task {
         if let Some(told) = self.sink.as_ref().and_then(|sink| sink.committables(checkpoint)) {
             self.outlet.broadcast(Element::Committables(told), &mut self.outputs);
         }
+        // Where the job stops nothing may come behind the cut (rule 27).
+        let overtakes = overtakes && !stops;
         let barrier = Barrier { checkpoint, overtakes, triggered_at };
         self.outlet.send_barrier(barrier, &mut self.outputs);
         if let Some(source) = &mut self.source {

@@ -262,6 +262,12 @@ impl Task {
         }
     }
 
+    /// Whether what its source was read for is taken up at once: it is held back while the job is
+    /// to stop.
+    pub fn accepts_reads(&self) -> bool {
+        self.halted.is_none()
+    }
+
     /// Whether snapshots are not yet acknowledged, or a write of the task's progress not confirmed.
     pub fn is_snapshotting(&self) -> bool {
         !self.snapshots.is_empty() || self.is_writing_progress()
@@ -571,6 +577,8 @@ impl Task {
         self.acknowledge_messages();
         if !finished {
             self.ask_for_wake();
+            let resumed = self.source.as_mut().and_then(SourceMachine::resume);
+            self.advance_time(resumed.map(time::Progress::Watermark));
             self.pull();
         } else if self.progress.is_none() || self.source.is_some() {
             self.announce_end();
@@ -681,11 +689,10 @@ impl Task {
     fn handle_trigger(&mut self, checkpoint: CheckpointId, at: Instant, stops: bool) {
         match self.phase {
             Phase::AwaitingRecords | Phase::AwaitingFinalCheckpoint => {
-                let overtakes = self.mechanism == Mechanism::Unaligned && !stops;
                 let at = if stops { Instant::MAX } else { at };
                 self.triggered.insert(checkpoint, at);
                 self.halted = stops.then_some(checkpoint);
-                self.start_checkpoint(checkpoint, overtakes);
+                self.start_checkpoint(checkpoint, self.mechanism == Mechanism::Unaligned);
                 self.complete_inputs(checkpoint);
                 self.go_on_reading();
             }

@@ -252,6 +252,18 @@ fn rule_089_the_watermark_starts_anew_after_a_restore() {
 }
 
 #[test]
+fn rule_089_a_restored_source_says_first_how_far_event_time_was() {
+    let mut before = Probe::fresh(&alarms(), SOURCE);
+    assert_eq!(before.read(&[7, 30]), ["out0: [7, 30]", "out0: watermark 29ms", "read"]);
+    before.trigger(1);
+    let mut task = Probe::restored(&alarms(), SOURCE, before.state());
+    assert_eq!(task.said(), ["running", "out0: watermark 29ms", "read"]);
+    // What was late is late again.
+    assert_eq!(task.read(&[20]), ["out0: [20]", "read"]);
+    assert_eq!(task.read(&[40]), ["out0: [40]", "out0: watermark 39ms", "read"]);
+}
+
+#[test]
 fn timers_fire_by_the_least_watermark_over_the_channels() {
     let mut task = Probe::fresh(&alarms(), RELAY);
     task.records(0, &[40, 10]);

@@ -122,7 +122,11 @@ fn of_source(state: &TaskState, uid: Option<String>) -> Vec<Row> {
     let splits = state.source.iter().flat_map(|source| &source.splits);
     let row = |split: &cofferdam::state::snapshot::SplitState| {
         let (number, records, lost) = (split.split.get(), split.records, split.lost);
-        let row = Row::of_kind("split", json!({"split": number, "records": records, "lost": lost}));
+        let mut more = json!({"split": number, "records": records, "lost": lost});
+        if let Some(watermark) = split.watermark {
+            more["watermark"] = json!(watermark.to_string());
+        }
+        let row = Row::of_kind("split", more);
         Row { operator: uid.clone(), task: Some(state.task.get()), ..row }
     };
     splits.map(row).collect()

@@ -61,12 +61,17 @@ variants! {
     HighestWatermark = "highest-watermark",
     /// A split that goes to another subtask in another layout is read from its beginning.
     MovedSplitsAnew = "moved-splits-anew",
+    /// A job that stops with a savepoint is killed when its checkpoint is complete, and does not
+    /// commit what that covers.
+    SavepointBeforeCommits = "savepoint-before-commits",
     /// In another layout the first record in flight on each channel is passed over.
     FirstInFlightSkipped = "first-in-flight-skipped",
     /// In another layout records in flight to operators without state are dropped.
     StatelessInFlightLost = "stateless-in-flight-lost",
     /// Snapshots do not hold how far event time was.
     WatermarksLeftOut = "watermarks-left-out",
+    /// Snapshots do not hold how far event time was in a source and its splits.
+    SourceWatermarksLeftOut = "source-watermarks-left-out",
     /// Snapshots hold no positions of sources.
     PositionsLeftOut = "positions-left-out",
     /// Snapshots hold the positions of the source's checkpoint before, be it of an older attempt:
@@ -301,6 +306,12 @@ impl Variant {
             }
             Self::WatermarksLeftOut => {
                 snapshot.operators.iter_mut().for_each(|operator| operator.watermark = None);
+            }
+            Self::SourceWatermarksLeftOut => {
+                if let Some(source) = &mut snapshot.source {
+                    source.watermark = None;
+                    source.splits.iter_mut().for_each(|split| split.watermark = None);
+                }
             }
             Self::WatermarkAtEnd => {
                 let watermarks = snapshot.operators.iter_mut().map(|o| &mut o.watermark);

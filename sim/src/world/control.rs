@@ -38,6 +38,9 @@ impl World {
     pub(super) fn with_coordinator(&mut self, call: impl FnOnce(&mut Coordinator, Instant)) {
         let Some(mut machine) = self.control.machine.take() else { return };
         call(&mut machine, self.now);
+        if self.stopping {
+            machine.stop(self.now);
+        }
         let mut has_completed = false;
         while let Some(output) = machine.poll_output() {
             self.control.outputs += 1;
@@ -133,8 +136,10 @@ impl World {
                     self.store.discard(checkpoint);
                 }
             }
-            CoordinatorOutput::Deploy { attempt, restore, .. } => {
+            CoordinatorOutput::Deploy { attempt, restore, halts } => {
                 let restore = self.interposer.begins(restore);
+                let at = restore.as_ref().map(|metadata| metadata.checkpoint);
+                self.control.halts = at.filter(|_| halts);
                 self.deploy(attempt, restore);
             }
             CoordinatorOutput::Search { source, known } => self.search(source, known),
@@ -149,6 +154,9 @@ impl World {
                 self.queue.schedule(at.max(self.now), Event::Timer(self.control.life));
             }
             CoordinatorOutput::Note(note) => self.note(&note),
+            CoordinatorOutput::Finished if self.has_stopped() => {
+                self.queue.schedule(self.now, Event::Saved);
+            }
             CoordinatorOutput::Finished => {
                 self.record(TraceEvent::Finished);
                 self.ending.get_or_insert(Ending::Finished);
@@ -170,6 +178,9 @@ impl World {
             CoordinatorNote::CheckpointCompleted { checkpoint, .. } => {
                 let attempt = self.control.attempt;
                 self.record(TraceEvent::Completed { checkpoint, attempt });
+                if self.stopping && self.interposer.is(Variant::SavepointBeforeCommits) {
+                    self.queue.schedule(self.now, Event::Saved);
+                }
             }
             CoordinatorNote::CheckpointAborted { checkpoint, reason } => {
                 self.record(TraceEvent::Aborted { checkpoint, reason });

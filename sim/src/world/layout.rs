@@ -1,13 +1,13 @@
-//! Another layout: the whole job is killed, and begins again with another parallelism, at what its
-//! latest checkpoint is dealt out to. Nothing of the processes before outlives that but what is
-//! durable.
+//! Another layout: the whole job is killed, or stops with a savepoint, and begins again with
+//! another parallelism, at what its latest checkpoint is dealt out to. Nothing of the processes
+//! before outlives that but what is durable.
 
 use std::collections::BTreeMap;
 
 use cofferdam::coordinator::JobError;
 use cofferdam::graph::PhysicalGraph;
 use cofferdam::id::{ChannelId, TaskId};
-use cofferdam::job::{DealError, Dealt, Left};
+use cofferdam::job::{DealError, Dealt, Job, Left};
 use cofferdam::state::codec::{self, Kind};
 use cofferdam::state::snapshot::TaskState;
 use cofferdam::storage::{CheckpointMetadata, StateHandle, StoreKey};
@@ -18,16 +18,36 @@ use super::{Ending, Event, World};
 
 impl World {
     pub(super) fn plan_layout(&mut self) {
-        if let Some((at, _)) = &self.plan.next {
-            self.queue.schedule((*at).max(self.now), Event::Layout);
+        if let Some(next) = &self.plan.next {
+            self.queue.schedule(next.at.max(self.now), Event::Layout);
         }
+    }
+
+    /// Tells the job to stop with a savepoint, or kills it, unless it is over.
+    pub(super) fn leave_layout(&mut self) {
+        self.stopping = self.plan.next.as_ref().is_some_and(|next| next.stops);
+        match self.stopping {
+            true => self.with_coordinator(|_, _| ()),
+            false => self.change_layout(),
+        }
+    }
+
+    /// Whether a job that has nothing left to do has stopped with a savepoint, and is not at the
+    /// end of its data.
+    pub(super) fn has_stopped(&self) -> bool {
+        let latest = self.latest_checkpoint();
+        self.stopping && latest.is_some_and(|metadata| !metadata.finished)
+    }
+
+    fn latest_checkpoint(&self) -> Option<CheckpointMetadata> {
+        let checkpoints = self.store.recovered().checkpoints;
+        checkpoints.into_iter().max_by_key(|metadata| metadata.checkpoint)
     }
 
     /// Kills everything and begins again in the next layout, unless the job is over.
     pub(super) fn change_layout(&mut self) {
-        let Some((_, next)) = self.plan.next.clone().filter(|_| self.ending.is_none()) else {
-            return;
-        };
+        let next = self.plan.next.as_ref().filter(|_| self.ending.is_none());
+        let Some(next) = next.map(|next| next.plan.clone()) else { return };
         let slots = std::mem::take(&mut self.slots).into_iter();
         for slot in slots.chain(std::mem::take(&mut self.zombies)) {
             self.incarnations.entry(slot.attempt).or_default().push(slot.applied);
@@ -42,10 +62,10 @@ impl World {
         self.window_counts = vec![0; next.faults.len()];
         self.calls = vec![0; next.job.graph().task_count()];
         self.control.outputs = 0;
-        self.plan = next;
-        let checkpoints = self.store.recovered().checkpoints;
-        let latest = checkpoints.into_iter().max_by_key(|metadata| metadata.checkpoint);
-        let dealt = match latest.map(|metadata| self.deal(&metadata)).transpose() {
+        let before = std::mem::replace(&mut self.plan, next);
+        let stopped = std::mem::take(&mut self.stopping).then_some(&before.job);
+        let latest = self.latest_checkpoint();
+        let dealt = match latest.map(|metadata| self.deal(&metadata, stopped)).transpose() {
             Ok(dealt) => dealt.flatten(),
             Err(error) => {
                 self.ending = Some(Ending::Failed(JobError::Restore(error.to_string())));
@@ -59,13 +79,21 @@ impl World {
         self.start_coordinator();
     }
 
-    /// Stores what a checkpoint is dealt out to, under the next number.
-    fn deal(&mut self, metadata: &CheckpointMetadata) -> Result<Option<Laid>, DealError> {
+    /// Stores what a checkpoint is dealt out to, under the next number; or what a savepoint is that
+    /// a job has stopped with there.
+    fn deal(
+        &mut self,
+        metadata: &CheckpointMetadata,
+        stopped: Option<&Job>,
+    ) -> Result<Option<Laid>, DealError> {
         let states = metadata.tasks.iter().map(|handle| self.store.state(handle));
         // What can not be read can not be restored either, and the coordinator will say so.
         let Ok(mut states) = states.collect::<Result<Vec<TaskState>, String>>() else {
             return Ok(None);
         };
+        if let Some(stopped) = stopped {
+            states = states.into_iter().map(|state| saved_by(stopped, state)).collect();
+        }
         let job = &self.plan.job;
         let before = metadata.shape.graph().expect("a job had this shape");
         self.interposer.dealing(&before, &mut states);
@@ -134,6 +162,12 @@ impl World {
         }
         self.shadows.extend(graph.tasks().map(&key_of).zip(shadows));
     }
+}
+
+/// A task's part of the savepoint that a job stops with: all that was pending has been committed.
+fn saved_by(job: &Job, state: TaskState) -> TaskState {
+    let committed = TaskState { transactions: Vec::new(), log: Vec::new(), ..state };
+    job.portable(committed).expect("what a task has stored is of the types of its job")
 }
 
 /// A checkpoint, what it was dealt out to, and the attempt that took it.

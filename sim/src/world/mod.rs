@@ -79,8 +79,18 @@ pub struct Plan {
     pub variant: Option<Variant>,
     /// A run of more events goes round in circles: see [`events_max`].
     pub events_max: u64,
-    /// When the job is stopped and begins again in another layout, and the plan from then on.
-    pub next: Option<(Instant, Rc<Plan>)>,
+    /// If the job begins again in another layout.
+    pub next: Option<NextLayout>,
+}
+
+/// The end of one layout, and what follows it.
+pub struct NextLayout {
+    /// When the job is killed, or told to stop.
+    pub at: Instant,
+    /// It stops with a savepoint.
+    pub stops: bool,
+    /// The plan from then on.
+    pub plan: Rc<Plan>,
 }
 
 /// The state of a simulated run.
@@ -120,6 +130,8 @@ pub struct World {
     incarnations: BTreeMap<AttemptId, Vec<Log<Applied>>>,
     events: u64,
     ending: Option<Ending>,
+    /// The job is to stop with a savepoint, from which the next layout begins.
+    stopping: bool,
     /// When a task last took in a record or was given a split, or an attempt began.
     last_moved: Instant,
     /// A source that was restored behind some record has read another.
@@ -191,6 +203,8 @@ struct Control {
     outputs: u64,
     attempt: AttemptId,
     restore: Option<CheckpointMetadata>,
+    /// The checkpoint that the job stops at, if the attempt begins there.
+    halts: Option<CheckpointId>,
     /// Puts of the coordinator that are under way, for the moment it dies.
     puts: Vec<u64>,
 }
@@ -245,6 +259,8 @@ enum Event {
     },
     Truncation(u32),
     Layout,
+    /// The job has stopped with a savepoint.
+    Saved,
     QueueTold(TaskId, AttemptId, Acknowledgement),
     QueueConfirmed(TaskId, AttemptId, Acknowledgement),
     CoordinatorRestart,
@@ -278,6 +294,7 @@ impl World {
                 outputs: 0,
                 attempt: AttemptId::default(),
                 restore: None,
+                halts: None,
                 puts: Vec::new(),
             },
             store: Store::new(plan.variant),
@@ -298,6 +315,7 @@ impl World {
             incarnations: BTreeMap::new(),
             events: 0,
             ending: None,
+            stopping: false,
             last_moved: Instant::ZERO,
             is_restored: false,
             plan,
@@ -461,7 +479,8 @@ impl World {
                 self.with_task(task, attempt, |task| task.handle_confirmed(&confirmed));
             }
             Event::Truncation(number) => self.truncate(number),
-            Event::Layout => self.change_layout(),
+            Event::Layout => self.leave_layout(),
+            Event::Saved => self.change_layout(),
             Event::CoordinatorRestart => self.start_coordinator(),
             Event::ZombieEnd(task, attempt) => {
                 self.end_zombie(task, attempt);

@@ -56,13 +56,14 @@ impl World {
         let Some(slot) = self.slot_mut(id, attempt) else { return };
         // The machine is taken out, so that its outputs can change the rest of the world.
         let Life::Live(mut task) = std::mem::replace(&mut slot.life, Life::Dead) else { return };
-        let accepted = task.accepts_elements();
+        let accepted = (task.accepts_elements(), task.accepts_reads());
         let before = logged(&task);
         call(&mut task);
         self.note_logged(&task, before, &mut lineage);
         task.flush();
         self.note_produced(&task, &mut lineage);
-        let wakes = !accepted && task.accepts_elements();
+        let wakes =
+            (!accepted.0 && task.accepts_elements()) || (!accepted.1 && task.accepts_reads());
         let mut left = match fault {
             Some((_, Cut::Updated)) => 0,
             Some((_, Cut::Emitted(outputs))) => outputs,

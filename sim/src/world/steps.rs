@@ -349,6 +349,7 @@ impl World {
         if let (Some(saved), Some(slot)) = (saved, self.slot_mut(id, attempt)) {
             slot.applied = saved.applied;
         }
+        self.control.halts.into_iter().for_each(|checkpoint| task.halt(checkpoint));
         self.record(TraceEvent::Started { task: id, attempt, restored });
         self.resume(&mut task, resumed);
         let slot = self.slot_mut(id, attempt).expect("it was there a moment ago");
@@ -384,7 +385,8 @@ impl Slot {
                 next = Some(next.map_or(arrival, |other: Instant| other.min(arrival)));
             }
         }
-        if self.read.is_some() {
+        // What a task held back would come out of another call, where nobody knows its origins.
+        if self.read.is_some() && task.accepts_reads() {
             if self.read_from <= now {
                 ready.push(Ready::Read);
             } else {

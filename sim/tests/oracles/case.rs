@@ -80,29 +80,9 @@ impl Trial for Case {
 }
 pub(crate) const ECHOES: Case = Case { make: echoes, ..ALARMS };
 
-/// As the case, without faults.
-#[derive(Clone, Copy)]
-pub(crate) struct Calm(pub(crate) Case);
-
-impl std::fmt::Display for Calm {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} without faults", self.0)
-    }
-}
-
-impl Trial for Calm {
-    fn judge(self, seed: u64, variant: Option<Variant>) -> Judgement {
-        self.0.judge_world(&self.0.run_under(FaultProfile::None, seed, variant))
-    }
-}
-
 impl Case {
     pub(crate) fn run(self, seed: u64, variant: Option<Variant>) -> World {
-        self.run_under(FaultProfile::Default, seed, variant)
-    }
-
-    fn run_under(self, faults: FaultProfile, seed: u64, variant: Option<Variant>) -> World {
-        let options = Options::draw(seed, RECORDS as usize, faults);
+        let options = Options::draw(seed, RECORDS as usize, FaultProfile::Default);
         let job = (self.make)(&options, self.mechanism, self.sink);
         let faults = fault::plan(seed, &options, job.graph());
         let initial = job.discover().unwrap();

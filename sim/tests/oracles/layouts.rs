@@ -101,6 +101,11 @@ fn state_that_is_not_all_dealt_out_is_caught() {
 }
 
 #[test]
+fn rule_051_a_savepoint_that_a_job_stops_with_before_it_has_committed_is_caught() {
+    assert_caught(rescaled(WINDOWS), Variant::SavepointBeforeCommits, "output-delivery");
+}
+
+#[test]
 fn rule_095_records_in_flight_that_are_lost_on_the_way_to_another_layout_are_caught() {
     let overtaken =
         Builtin { job: "random-graph", mechanism: Mechanism::Unaligned, ..rescaled(WINDOWS) };

@@ -205,12 +205,16 @@ fn splits_are_dealt_out_in_turn_with_their_positions() {
         cursor: vec![number as u8],
         records: u64::from(number),
         lost: 0,
+        watermark: Some(EventTime::from_millis(i64::from(number))),
     };
+    let least = |watermark| Some(EventTime::from_millis(watermark));
     let state = |numbers: &[u32]| SourceState {
         splits: numbers.iter().map(|number| split(*number)).collect(),
-        emitted: Vec::new(),
+        watermark: least(0),
+        ..SourceState::default()
     };
-    let stored = [state(&[0, 2]), state(&[1, 3])];
+    let farther = SourceState { watermark: least(1), ..state(&[1, 3]) };
+    let stored = [state(&[0, 2]), farther];
     assert_eq!(deal_splits(&stored, 2), stored);
     assert_eq!(deal_splits(&stored, 1), [state(&[0, 1, 2, 3])]);
     assert_eq!(deal_splits(&stored, 3), [state(&[0, 3]), state(&[1]), state(&[2])]);

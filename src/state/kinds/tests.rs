@@ -121,6 +121,16 @@ fn rule_090_elements_and_entries_expire_one_by_one() {
 }
 
 #[test]
+fn rule_090_what_was_changed_while_nothing_expired_is_not_as_old_as_before_that() {
+    let mut parts = Parts::default();
+    SUM.ttl(ttl()).view(&mut parts, at(0)).add(7);
+    // A changed program without the time to live, and then the first one again.
+    SUM.view(&mut parts, at(5)).add(1);
+    assert_eq!(SUM.ttl(ttl()).view(&mut parts, at(12)).get(), Some(&8));
+    assert_eq!(SUM.ttl(ttl()).view(&mut parts, at(22)).get(), None, "it lives from that look on");
+}
+
+#[test]
 fn rule_090_no_time_to_live_overflows() {
     let value = VALUE.ttl(Ttl::event_time(Duration::MAX));
     let mut parts = Parts::default();

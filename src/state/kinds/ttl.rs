@@ -111,16 +111,19 @@ impl Lifetime {
     /// A value that is written now.
     #[inline]
     pub(super) fn begin<T>(self, value: T) -> Entry<T> {
-        let touched = self.ttl.map_or(Touched::Never, |ttl| ttl.stamp(self.now));
-        Entry { value, touched }
+        Entry { value, touched: self.stamp() }
     }
 
     /// A value that is changed now.
     #[inline]
     pub(super) fn renew<T>(self, entry: &mut Entry<T>) {
-        if let Some(ttl) = self.ttl {
-            entry.touched = ttl.stamp(self.now);
-        }
+        entry.touched = self.stamp();
+    }
+
+    /// When what is written now was written; what an earlier program has noted says nothing of it.
+    #[inline]
+    fn stamp(self) -> Touched {
+        self.ttl.map_or(Touched::Never, |ttl| ttl.stamp(self.now))
     }
 
     /// Whether the entry is to be seen.

@@ -69,6 +69,15 @@ fn rules_020_to_023_the_snapshot_is_cut_at_the_first_barrier_and_holds_what_was_
 }
 
 #[test]
+fn rule_027_no_barrier_overtakes_where_the_job_stops() {
+    let stop = Barrier { overtakes: false, triggered_at: Instant::MAX, ..overtaking(1) };
+    let mut task = Probe::fresh(&relay_by(Mechanism::Unaligned), RELAY);
+    assert_eq!(task.element(0, Element::Barrier(stop)), ["block in0"]);
+    let said = task.element(1, Element::Barrier(stop));
+    assert_eq!(said[..2], ["out0: barrier chk-1", "cut chk-1"]);
+}
+
+#[test]
 fn rule_021_the_snapshot_waits_for_what_the_barrier_overtakes_at_the_sender() {
     let mut task = Probe::fresh(&source(Mechanism::Unaligned), SOURCE);
     assert_eq!(task.trigger(1), CUT);
