@@ -210,6 +210,12 @@ fn begin_with_copy(
     Ok((job, metadata))
 }
 
+/// Looks whether a job can be restored from a savepoint.
+pub(super) fn try_on(job: &Job, savepoint: &Savepoint, place: &str) -> Result<(), RunError> {
+    let fitted = Fitted::new(job, &savepoint.metadata, Left::Refused, place)?;
+    fitted.deal(savepoint.states.clone()).map(drop)
+}
+
 /// A job and a checkpoint that it may begin at.
 struct Fitted<'a> {
     job: Job,

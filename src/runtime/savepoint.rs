@@ -135,6 +135,14 @@ impl Savepoint {
         self
     }
 
+    /// Checks that a job can be restored from it; `place` is what it is called in an error.
+    ///
+    /// # Errors
+    /// If state of it is none of the job's, or has other types.
+    pub fn check_for(&self, job: &Job, place: &str) -> Result<(), RunError> {
+        recover::try_on(job, self, place)
+    }
+
     /// Whether one is in this folder.
     pub fn is_at(folder: &Path) -> bool {
         folder.join(INDEX).is_file()

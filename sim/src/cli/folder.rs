@@ -522,6 +522,24 @@ pub(crate) fn savepoint_note(checkpoints: &Path) -> Result<SavepointNote, Failur
     Ok(left.note())
 }
 
+/// Checks that a new savepoint is not to lie among the checkpoints of a run, which removes them.
+pub(crate) fn refuse_among(checkpoints: &Path, savepoint: &Path) -> Result<(), Failure> {
+    let is_folder = |above: &Path| {
+        matches!(
+            (above.canonicalize(), checkpoints.canonicalize()),
+            (Ok(above), Ok(checkpoints)) if above == checkpoints
+        )
+    };
+    match savepoint.ancestors().any(is_folder) {
+        true => Err(Failure::input(format!(
+            "{}: {} is for the run's own checkpoints: name a folder outside of it",
+            savepoint.display(),
+            checkpoints.display()
+        ))),
+        false => Ok(()),
+    }
+}
+
 /// What lies beside the checkpoint or savepoint in this folder, for a savepoint that is made of it.
 pub(crate) fn note_beside(folder: &Path) -> Result<Option<SavepointNote>, Failure> {
     let left: Option<Left> = match Savepoint::is_at(folder) {

@@ -165,6 +165,9 @@ pub(crate) fn run(args: &RunArgs, console: &Console) -> Result<Exit, Failure> {
         Description::new(job, mode, parallelism, &setup.parameters, &args.input, output)
             .with_state(state)
     })?;
+    if let (Some(checkpoints), Some(savepoint)) = (&start.folder, &args.savepoint.savepoint) {
+        folder::refuse_among(checkpoints, savepoint)?;
+    }
     let stop = stop_flag()?;
     let leaves = Leaves {
         folder: start.folder.clone(),

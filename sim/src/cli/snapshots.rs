@@ -84,10 +84,15 @@ struct EditArgs {
     #[arg(long, value_name = "UID")]
     operator: String,
     /// The key, as `state show` prints it in JSON
-    #[arg(long, value_name = "JSON")]
+    #[arg(long, value_name = "JSON", allow_negative_numbers = true)]
     key: String,
     /// The new value, in JSON; the key is added if it is not there
-    #[arg(long, value_name = "JSON", required_unless_present = "remove")]
+    #[arg(
+        long,
+        value_name = "JSON",
+        allow_negative_numbers = true,
+        required_unless_present = "remove"
+    )]
     set: Option<String>,
     /// Remove the key with its value and timers
     #[arg(long, conflicts_with = "set")]
@@ -323,6 +328,7 @@ fn take(args: &TakeArgs, console: &Console) -> Result<Exit, Failure> {
     };
     let savepoint = path::absolute(&args.savepoint);
     let savepoint = savepoint.map_err(|error| input(&args.savepoint, error))?;
+    folder::refuse_among(folder, &savepoint)?;
     let checkpoint = Wanted { folder, savepoint, then, within: args.timeout }.ask()?;
     if console.is_json() {
         console.row(&TakeSummary {
@@ -348,6 +354,9 @@ fn edit(args: &EditArgs, console: &Console) -> Result<Exit, Failure> {
     let value = args.set.as_ref().map(|text| read(text, "set")).transpose()?;
     edit::edit(&mut savepoint, &args.operator, &key, value.as_ref())
         .map_err(|text| input(&args.path, format!("the operator '{}': {text}", args.operator)))?;
+    // What no run could restore is of no use, and the old one may be gone when a run says so.
+    let job = job_of(&savepoint.metadata).map_err(|text| input(&args.path, text))?;
+    savepoint.check_for(&job, &format!("--set {}", args.set.as_deref().unwrap_or_default()))?;
     write(&savepoint, &args.path, &args.savepoint, console)
 }
 

@@ -192,8 +192,14 @@ fn an_edited_savepoint_is_a_new_one_and_a_run_goes_on_with_its_values() {
     let rows = changes(&folder, &["b"]);
     let last = rows.iter().filter(|(word, _)| word == "all").map(|(_, count)| *count).max();
     assert_eq!(last, Some(1000 + counts["all"] - 100));
+    // The savepoint is still one of the run that stopped there, and of its output.
+    count(&folder, &input, "a", &["--resume", &edited]).exits(0);
     edit("\"all\"", &["--remove"]).exits(2);
     fs::remove_dir_all(&edited).unwrap();
+    for wrong in ["\"many\"", "-1", "1.5", "null", "18446744073709551616"] {
+        let done = edit("\"all\"", &["--set", wrong]).exits(2);
+        assert!(done.err.contains("'fold'"), "{}", done.err);
+    }
     edit("\"all\"", &["--remove"]).exits(0);
     let shown = cofferdam(&["state", "show", &edited, "--format", "json"]).exits(0);
     assert!(!shown.out.contains("\"key\":\"all\""));
@@ -215,6 +221,44 @@ fn an_edited_savepoint_is_a_new_one_and_a_run_goes_on_with_its_values() {
         assert!(rows.iter().any(|(of, count)| of == word && *count == 1001), "{rows:?}");
         assert!(!rows.contains(&(word.to_owned(), 1)));
     }
+}
+
+#[test]
+fn a_value_is_set_in_the_form_in_which_it_is_shown() {
+    let folder = Folder::new("savepoint-edit-form");
+    let rows: String = (0..60).map(|at| format!("k{},{at},{}\n", at % 3, i64::MAX)).collect();
+    let input = folder.file("in.csv", format!("key,time_s,value\n{rows}"));
+    let run = |out: &str, more: &[&str]| {
+        let output = folder.path(out);
+        let args = ["run", "windows", "--input", &input, "--output", &output];
+        cofferdam(&[&args[..], &["--window", "tumbling:20s"], more].concat()).exits(0)
+    };
+    let [savepoint, edited] = ["sp", "edited"].map(|name| folder.path(name));
+    run("a", &["--stop-after", "30", "--savepoint", &savepoint]);
+    let shown = cofferdam(&["state", "show", &savepoint, "--format", "json"]).exits(0).rows();
+    let is_large =
+        |row: &&Value| row.get("key").is_some() && row["value"].to_string().contains('"');
+    let large = shown.iter().find(is_large).expect("a sum has more than 64 bits");
+    let [key, value] = ["key", "value"].map(|of| large[of].to_string());
+    let set = ["--operator", "sums", "--key", &key, "--set", &value];
+    cofferdam(&[&["savepoint", "edit", &savepoint, &edited][..], &set].concat()).exits(0);
+    run("b", &["--resume", &savepoint]);
+    run("c", &["--resume", &edited]);
+    assert_eq!(lines_below(folder.path("b")), lines_below(folder.path("c")));
+}
+
+#[test]
+fn a_run_that_was_killed_where_it_was_to_begin_is_told_how_it_began() {
+    let folder = Folder::new("savepoint-begins");
+    let (input, _) = text(&folder);
+    let savepoint = folder.path("sp");
+    count(&folder, &input, "a", &["--stop-after", "100", "--savepoint", &savepoint]).exits(0);
+    count(&folder, &input, "a", &["--resume", &savepoint]).exits(0);
+    let checkpoints = PathBuf::from(folder.path("a-chk"));
+    let complete = fs::read_dir(&checkpoints).unwrap().map(|entry| entry.unwrap().path());
+    complete.filter(|path| path.is_dir()).for_each(|path| fs::remove_dir_all(path).unwrap());
+    let done = count(&folder, &input, "a", &[]).exits(2);
+    assert!(done.err.contains(&format!("give --resume {savepoint} again")), "{}", done.err);
 }
 
 #[test]
@@ -240,6 +284,10 @@ fn what_a_savepoint_can_not_be_taken_of_or_restored_into_is_said() {
     let done = cofferdam(&other).exits(2);
     assert!(done.err.contains("the job 'wordcount', not to 'ad-billing'"), "{}", done.err);
     cofferdam(&[&other[..], &["--allow-non-restored"]].concat()).exits(0);
+    let among = folder.path("c-chk/deep/sp");
+    let stop = ["--stop-after", "100", "--savepoint", &among];
+    let done = count(&folder, &input, "c", &stop).exits(2);
+    assert!(done.err.contains("c-chk is for the run's own checkpoints"), "{}", done.err);
     let wide = ["--resume", &savepoint, "--parallelism", "200"];
     let done = count(&folder, &input, "wide", &wide).exits(2);
     assert!(done.err.contains("128 at the most, and 'lines -> split' has 200"), "{}", done.err);
