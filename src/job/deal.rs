@@ -314,18 +314,15 @@ impl Job {
             Partition::Hash => {
                 let place = edges[..edge].iter().filter(|other| other.from == edge_of.from).count();
                 let factory = &self.vertices[edge_of.from.index()].routes[place];
-                let batch_records = self.config.batch_records;
-                let assigner = self.assigner(edge_of.to);
-                let mut route =
-                    factory.make(&RoutePlace { sender, receivers: assigner, batch_records });
+                // One by one, so that the order is kept, and without room for more.
+                let place =
+                    RoutePlace { sender, receivers: self.assigner(edge_of.to), batch_records: 1 };
+                let mut route = factory.make(&place);
                 let mut send = |channel: usize, batch: Batch| {
                     routed.push((senders[sender.index()], receivers[channel], batch));
                 };
-                // One by one, so that the order is kept.
-                for batch in batches {
-                    route.route(batch, &mut send);
-                    route.flush(&mut send);
-                }
+                batches.into_iter().for_each(|batch| route.route(batch, &mut send));
+                route.flush(&mut send);
             }
         }
         routed
