@@ -5,11 +5,14 @@
 #![expect(clippy::disallowed_types, clippy::disallowed_methods, reason = "it measures time")]
 #![expect(clippy::print_stdout, reason = "it is read by people")]
 
+use std::thread;
 use std::time::{Duration, Instant};
 
+use cofferdam::id::SubtaskIndex;
 use cofferdam::state::codec::Format;
 use cofferdam::state::heap::KeyedState;
-use cofferdam::state::key_group::{KeyGroupCount, KeyGroupRange};
+use cofferdam::state::key_group::{KeyGroup, KeyGroupAssigner, KeyGroupCount, KeyGroupRange};
+use cofferdam::state::snapshot::Bytes;
 
 /// Numbers that look random, each once: most take eight bytes.
 fn mixed(number: u64) -> u64 {
@@ -97,7 +100,7 @@ fn stalls(state: &mut KeyedState<u64, u64>, rounds: u64) {
 
 fn speeds(state: &mut KeyedState<u64, u64>, rounds: u64) {
     let share = state.snapshot();
-    let mut times: [Vec<Duration>; 3] = Default::default();
+    let mut times: [Vec<Duration>; 4] = Default::default();
     let mut bytes = 0;
     let mut writes = Writes::default();
     for _ in 0..rounds {
@@ -118,16 +121,36 @@ fn speeds(state: &mut KeyedState<u64, u64>, rounds: u64) {
         outcome.expect("it has just been encoded");
         assert_eq!(restored.len(), state.len());
         writes.make(&mut restored);
-        for (times, time) in times.iter_mut().zip([encoded, decoding, restoring]) {
+        drop(restored);
+        let ((), both) = timed(|| restore_halves(&groups));
+        for (times, time) in times.iter_mut().zip([encoded, decoding, restoring, both]) {
             times.push(time);
         }
     }
     println!("{bytes} bytes");
-    for (what, times) in ["encode", "decode alone", "restore"].into_iter().zip(times) {
+    let what = ["encode", "decode alone", "restore", "restore two subtasks at once"];
+    for (what, times) in what.into_iter().zip(times) {
         let time = median(times);
         println!("{what}: {time:?}, {:.2} GB/s", speed(bytes, time));
     }
     writes.tell("behind the restore");
+}
+
+/// As the runtime restores the subtasks of two workers.
+fn restore_halves(groups: &[(KeyGroup, Bytes)]) {
+    let max = KeyGroupCount::new(128).expect("a number of groups that there can be");
+    let assigner = KeyGroupAssigner::new(max, 2);
+    thread::scope(|scope| {
+        for subtask in [0, 1].map(SubtaskIndex::new) {
+            let range = assigner.range(subtask);
+            let own = groups.partition_point(|(group, _)| *group < range.first());
+            let own = &groups[own..own + range.group_count()];
+            scope.spawn(move || {
+                let restored = KeyedState::<u64, u64>::new(range, max).restore(Format::Binary, own);
+                restored.expect("it has just been encoded");
+            });
+        }
+    });
 }
 
 /// Enough to reach every piece.

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 use std::sync::mpsc;
+use std::thread;
 
 use crate::element::Batch;
 use crate::graph::PhysicalGraph;
@@ -16,6 +17,7 @@ use crate::runtime::recover;
 use crate::runtime::slot::{Hands, Slot};
 use crate::runtime::store::{CheckpointStore, StoreError};
 use crate::runtime::writer;
+use crate::state::RestoreError;
 use crate::state::codec::{self, Kind};
 use crate::state::snapshot::{Extent, SourceState, TaskState};
 use crate::state::store::{Cut, OpenedState, StateSaver, StateStore};
@@ -206,6 +208,7 @@ pub(super) fn load(
     state_at: Option<StateAt<'_>>,
 ) -> Result<Vec<Cargo>, Refusal> {
     let mut restored = in_flight(job, &starts, origin)?.into_iter();
+    let machines = machines(job, attempt, starts, workers);
     let mut cargo: Vec<Cargo> = std::iter::repeat_with(Cargo::default).take(workers).collect();
     let graph = job.graph();
     let homes = homes(graph, workers);
@@ -230,10 +233,9 @@ pub(super) fn load(
         ports[channel.from.index()].push(port);
     }
     let ends = inlets.into_iter().zip(ports);
-    for ((task, start), (inlets, ports)) in graph.tasks().zip(starts).zip(ends) {
-        let machine = guard::catch(|| {
-            let machine = job.task(task, attempt, start);
-            machine.map_err(|error| damaged(origin.store, origin.of_task(job, task), &error))
+    for ((task, machine), (inlets, ports)) in graph.tasks().zip(machines).zip(ends) {
+        let machine = machine.and_then(|restored| {
+            restored.map_err(|error| damaged(origin.store, origin.of_task(job, task), &error))
         });
         let mut machine = machine.map_err(|error| (task, error))?;
         origin.halts.into_iter().for_each(|checkpoint| machine.halt(checkpoint));
@@ -250,6 +252,35 @@ pub(super) fn load(
         cargo[worker_of(task)].slots.push(Slot::new(machine, hands));
     }
     Ok(cargo)
+}
+
+/// A task, if its state fits it, or what its operators panicked with.
+type Machine = Result<Result<Task, RestoreError>, TaskError>;
+
+/// Every task, in order, as it begins. Restoring much state takes long, so each worker's tasks are
+/// put together on a thread of their own.
+fn machines(job: &Job, attempt: AttemptId, starts: Vec<TaskStart>, workers: usize) -> Vec<Machine> {
+    let homes = homes(job.graph(), workers);
+    let mut by_worker: Vec<Vec<(TaskId, TaskStart)>> = Vec::new();
+    by_worker.resize_with(workers, Vec::new);
+    for ((task, start), home) in job.graph().tasks().zip(starts).zip(&homes) {
+        by_worker[*home].push((task, start));
+    }
+    let mut machines = thread::scope(|scope| {
+        let threads = by_worker.into_iter().map(|own| {
+            let job = job.clone();
+            let put_together = move |(task, start)| -> Machine {
+                guard::catch(|| Ok(job.task(task, attempt, start)))
+            };
+            scope.spawn(move || own.into_iter().map(put_together).collect::<Vec<_>>())
+        });
+        let threads: Vec<_> = threads.collect();
+        let joined = threads.into_iter().map(|thread| thread.join());
+        let machines = joined.map(|made| made.expect("what user code panics with is caught"));
+        machines.map(Vec::into_iter).collect::<Vec<_>>()
+    });
+    let in_order = homes.into_iter().map(|home| machines[home].next());
+    in_order.map(|machine| machine.expect("each task has been put together")).collect()
 }
 
 /// The store of keyed state, and the cut that the tasks are restored from.
