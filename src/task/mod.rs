@@ -422,6 +422,8 @@ impl Task {
             ToTask::Trigger { checkpoint, at, stops } => self.handle_trigger(checkpoint, at, stops),
             ToTask::Completed(checkpoint) => self.handle_completed(checkpoint),
             ToTask::Finish(checkpoint) => self.handle_finish(checkpoint),
+            // Behind the end of its partition a task sends nothing.
+            ToTask::Aborted { .. } if self.phase == Phase::Finished => {}
             ToTask::Aborted { checkpoint, oldest_in_flight } => {
                 while let Some(pending) = self.handler.oldest_pending()
                     && pending < oldest_in_flight

@@ -297,6 +297,18 @@ fn rules_099_and_102_a_restored_finished_task_says_no_last_words_again() {
 }
 
 #[test]
+fn rule_058_a_notice_of_an_abort_that_comes_behind_the_end_is_of_no_use() {
+    let mut task = Probe::fresh(&alarms(), RELAY);
+    task.end(0);
+    task.end(1);
+    task.checkpoint(1);
+    task.stored(1);
+    task.barrier(0, 2);
+    task.message(ToTask::Finish(CheckpointId::new(1)));
+    assert_eq!(task.aborted(2), [""; 0], "nothing may follow the end of the partition");
+}
+
+#[test]
 fn rule_102_a_task_finishes_when_its_last_commit_is_confirmed() {
     let mut task = with_pending(1);
     task.end(0);

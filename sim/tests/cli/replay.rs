@@ -147,7 +147,7 @@ fn what_was_not_judged_is_said_with_the_reason_and_nobody_knows_what_was_seen() 
     assert_eq!(summary["unjudged"], unjudged);
     assert_eq!(
         (&summary["state_level"], &summary["output_level"]),
-        (&"exactly-once".into(), &().into())
+        (&"at-least-once".into(), &().into())
     );
     let weak = with(&LATE, &["--claim", "none", "--format", "json"]);
     let summary = cofferdam(&weak).exits(0).summary();

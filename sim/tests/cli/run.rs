@@ -371,7 +371,7 @@ fn an_empty_input_is_no_input_of_an_earlier_run() {
     let text = cofferdam(&run).exits(0).out;
     assert!(text.contains("the input holds no record"), "{text}");
     let text = cofferdam(&run).exits(0).out;
-    assert!(text.contains("an earlier run has read all"), "{text}");
+    assert!(text.contains("an earlier run has come to the end of its data"), "{text}");
     cofferdam(&["run", "wordcount", "--input", &input, "--output", &input])
         .refuses(&["--output", "in.txt: it is a file, not a folder"]);
 }
