@@ -14,13 +14,15 @@ use crate::time::Instant;
 
 impl Coordinator {
     /// Whether a checkpoint may begin when it is due: a due one waits while as many are in flight
-    /// as may be (rule 43), where only the end is covered, for the end, and while a reader waits
-    /// for the parts of those in flight, which overlapping ones could put off for ever.
+    /// as may be (rule 43), where only the end is covered, for the end, while a reader waits for
+    /// the parts of those in flight, which overlapping ones could put off for ever, and behind one
+    /// that the job stops at: if the later one were given up, sources would go on reading.
     pub(super) fn may_trigger(&self) -> bool {
         let mechanism = self.config.mechanism;
         let awaits_end = mechanism.awaits_end() && !self.reports.all_at_end();
         let has_room = self.in_flight.checkpoints().count() < self.concurrent_max();
-        mechanism.takes_checkpoints() && has_room && !awaits_end && !self.has_reader_put_off()
+        let is_free = !awaits_end && !self.has_reader_put_off() && !self.in_flight.any_stops();
+        mechanism.takes_checkpoints() && has_room && is_free
     }
 
     /// How many checkpoints may be in flight.

@@ -25,6 +25,12 @@ impl InFlight {
         self.collecting.keys().copied().chain(finalizing)
     }
 
+    /// Whether the job is to stop at one.
+    pub(super) fn any_stops(&self) -> bool {
+        self.collecting.values().any(|pending| pending.stops)
+            || self.finalizing.as_ref().is_some_and(|of| of.stops)
+    }
+
     /// The oldest one that no part is missing of.
     pub(super) fn whole(&self) -> Option<&PendingCheckpoint> {
         self.collecting.values().find(|pending| pending.is_whole())

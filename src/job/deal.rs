@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 
 use crate::element::Batch;
 use crate::graph::{Channel, Edge, JobShape, Partition, PhysicalGraph, Vertex};
-use crate::guarantee::Guarantee;
+use crate::guarantee::{Guarantee, Mechanism};
 use crate::id::{ChannelId, SubtaskIndex, TaskId, TransactionId, VertexId};
 use crate::job::{Job, RoutePlace};
 use crate::state::RestoreError;
@@ -180,11 +180,16 @@ impl Job {
             let edges = self.graph.edges().iter().filter(|edge| edge.to == vertex);
             let mut before = edges.map(|edge| edge.from);
             let open = before.clone().find(|from| !finished[from.index()]);
-            if let (Some(true), Some(open)) = (finished_before, open) {
+            let may_repeat = self.config.mechanism == Mechanism::Tracked;
+            if let (Some(true), Some(open)) = (finished_before, open)
+                && !may_repeat
+            {
                 return Err(self.ended_behind(vertex, open, &finished));
             }
             let follows = before.next().map(|_| open.is_none());
-            let is_finished = finished_before.or(follows).unwrap_or(false);
+            // What its barriers have let pass may have been the end: then it comes once more.
+            let is_again = may_repeat && open.is_some();
+            let is_finished = finished_before.or(follows).unwrap_or(false) && !is_again;
             finished.push(is_finished);
             dealt.extend(self.graph.tasks_of(vertex).zip(hands).map(|(task, hand)| TaskState {
                 format,

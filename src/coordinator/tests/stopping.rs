@@ -46,6 +46,19 @@ fn a_checkpoint_to_stop_at_that_fails_is_taken_again() {
 }
 
 #[test]
+fn nothing_is_triggered_behind_a_checkpoint_to_stop_at() {
+    let mut bench = Bench::running(JobConfig { checkpoints_concurrent: 3, ..config() });
+    bench.coordinator.stop(bench.now);
+    assert_eq!(bench.outputs(), trigger_and_stop(1, 1));
+    bench.at(INTERVAL);
+    assert_eq!(bench.outputs(), [""; 0]);
+    bench.acknowledge(1, 1, false);
+    assert_eq!(bench.outputs(), ["put chk-1/metadata"]);
+    bench.at(2 * INTERVAL);
+    assert_eq!(bench.outputs(), [""; 0]);
+}
+
+#[test]
 fn an_attempt_that_begins_where_the_job_has_stopped_only_commits() {
     let mut bench = stopping();
     bench.acknowledge(1, 1, false);
