@@ -73,6 +73,13 @@ impl Faults {
         }
     }
 
+    /// Those that a row of this mode has: where a job can not go on at another parallelism it does
+    /// not.
+    pub(crate) fn of(self, mechanism: Mechanism, state: StateHome) -> Self {
+        let is_bound = binding(mechanism, state).is_some();
+        if self == Self::Rescale && is_bound { Self::Default } else { self }
+    }
+
     /// Refuses to go on at another parallelism where a real run would under each of the mechanisms;
     /// `command` is the one that asks.
     pub(crate) fn check(
@@ -81,13 +88,16 @@ impl Faults {
         state: StateHome,
         mechanisms: &[Mechanism],
     ) -> Result<(), Failure> {
-        let mut binding = mechanisms.iter().map(|mechanism| binding(*mechanism, state));
-        match binding.next().flatten() {
-            Some(reason) if self == Self::Rescale && binding.all(|other| other.is_some()) => {
+        let is_dealt_out = |of: &Mechanism| self.of(*of, state) == self;
+        // What the state says holds for each of them.
+        let of_state = mechanisms.iter().find(|of| of.takes_checkpoints());
+        let reason = of_state.or(mechanisms.first()).and_then(|of| binding(*of, state));
+        match reason.filter(|_| !mechanisms.iter().any(is_dealt_out)) {
+            Some(reason) => {
                 let text = format!("--faults rescale: {reason}: leave one of the two out");
                 Err(Failure::usage(command, text))
             }
-            Some(_) | None => Ok(()),
+            None => Ok(()),
         }
     }
 
@@ -178,7 +188,7 @@ impl SimulationArgs {
         mode.state = self.state;
         self.barriers.fix(mode);
         mode.lines = lines;
-        mode.faults = self.faults.profile();
+        mode.faults = self.faults.of(mode.mechanism, self.state).profile();
         mode.claim = self.claim.map(|claim| claim.over(inferred));
     }
 
@@ -214,7 +224,7 @@ impl SimulationArgs {
         if let Some(parallelism) = self.parallelism {
             words.extend(["--parallelism".to_owned(), parallelism.to_string()]);
         }
-        words.extend(self.faults.words());
+        words.extend(self.faults.of(mode.mechanism, self.state).words());
         words.extend(self.parameters.words());
         words.extend(["--seed".to_owned(), seed.to_string()]);
         words

@@ -143,8 +143,11 @@ where
         Effects { state: touched, outputs }
     }
 
+    /// A record is named once for each key that it touches. Too many changes explain too much; but
+    /// a last value of too many is another one.
     fn run(&self, applied: &[RecordId]) -> Option<Outcome> {
-        Some(self.apply(applied.iter().map(|record| record.offset as usize)))
+        let records = applied.iter().map(|record| record.offset as usize);
+        (self.emits == Emits::EveryChange).then(|| self.apply(records))
     }
 
     fn cell(&self, _uid: &str, key: &[u8], applied: &[RecordId]) -> Option<Vec<u8>> {

@@ -246,3 +246,25 @@ fn a_scenario_of_a_run_in_several_layouts_is_the_same_run_again() {
         assert!(line.contains(&hash), "{line} and not {hash}");
     }
 }
+
+/// Each has shown a mistake of cofferdam, when its schedule was first drawn.
+#[test]
+fn runs_that_once_went_wrong_hold() {
+    let under_tracked = ["--guarantee", "at-least-once", "--mechanism", "tracked"];
+    let two_phase = ["--sink", "two-phase", "--faults", "rescale"];
+    let windows = ["--window", "tumbling:5s", "--disorder", "5s", "--lateness", "4s"];
+    for (job, seed, mode) in [
+        // A channel that waited for the barrier of a checkpoint whose abort was not heard of.
+        ("random-graph", "5755", vec!["--faults", "full"]),
+        // A cancel marker behind the end of a partition.
+        ("windows", "938", [&windows[..], &["--sink", "plain", "--faults", "full"]].concat()),
+        // A checkpoint that was triggered behind the one to stop at.
+        ("wordcount", "599", [under_tracked, two_phase].concat()),
+        // An end that tracked barriers had let pass.
+        ("rolling-sum", "662", [under_tracked, two_phase].concat()),
+        // Last rows of records that touch several keys.
+        ("wordcount", "0", vec!["--guarantee", "at-most-once", "--emit", "final"]),
+    ] {
+        cofferdam(&with(&["replay", "--job", job, "--seed", seed], &mode)).exits(0);
+    }
+}

@@ -50,7 +50,7 @@ pub(super) fn try_all(
     seeds: u64,
     console: &Console,
 ) -> Result<(), Failure> {
-    let (state, faults) = (args.state, args.faults.profile());
+    let state = args.state;
     let mut planned = Vec::new();
     for (index, row) in rows.iter().enumerate() {
         let Some(claim) = row.claim else { continue };
@@ -67,6 +67,7 @@ pub(super) fn try_all(
     let campaign_rows = of_rows.map(|((job, parameters), (index, side, claim))| {
         let Mode { guarantee, mechanism, sink } = rows[*index].mode;
         let usual = run::Mode::of(guarantee, parameters);
+        let faults = args.faults.of(mechanism, state).profile();
         let claim = side.map(|_| *claim);
         let mode = run::Mode { mechanism, sink, state, claim, faults, ..usual };
         Row { source: job, mode, until_refuted: side.is_some() }
@@ -140,7 +141,8 @@ pub(super) fn conclude(rows: &[ClaimRow], args: &AnalyzeArgs) -> Result<Exit, Fa
         ("--seed", seed.to_string()),
     ];
     let words = words.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
-    let words = words.chain(args.faults.words()).chain(args.parameters.words());
+    let faults = args.faults.of(mechanism, args.state);
+    let words = words.chain(faults.words()).chain(args.parameters.words());
     let is_refuted = row.trial.as_ref().is_some_and(|trial| trial.verdict == Verdict::Violated);
     let (exit, what) = match is_refuted {
         true => (Exit::Violated, "does not hold"),
