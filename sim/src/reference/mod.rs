@@ -161,6 +161,11 @@ pub trait ByCell {
     /// The encoded keys of all cells, also of those that are empty at the end.
     fn keys(&self) -> Vec<Vec<u8>>;
 
+    /// How often a record that touches a cell is taken into it in a run without failures.
+    fn effects_on(&self, _key: &[u8], _record: RecordId) -> usize {
+        1
+    }
+
     /// What the rows of a cell have to do with each other.
     fn kinship(&self) -> Kinship {
         Kinship::Successors

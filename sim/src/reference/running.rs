@@ -179,6 +179,12 @@ where
         self.keys.iter().map(|(_, encoded)| encoded.clone()).collect()
     }
 
+    fn effects_on(&self, key: &[u8], record: RecordId) -> usize {
+        let place = self.keys.iter().position(|(_, encoded)| encoded == key);
+        let touched = self.touched_by(record.offset as usize).iter();
+        touched.filter(|(own, _)| Some(*own) == place).count()
+    }
+
     fn rows(&self, _sink: &str, key: &[u8], applied: &[RecordId]) -> Vec<Vec<u8>> {
         let Some((key, values)) = self.values(key, applied) else { return Vec::new() };
         let first = match self.emits {

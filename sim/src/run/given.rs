@@ -104,7 +104,18 @@ impl<'a> Taken<'a> {
                 (Some(cells), row) => {
                     let rows = |origins: &[Origin]| cells.rows(sink, key, &records(origins));
                     let origins = self.behind(self.lists(cells, key), row.copied(), rows);
-                    Given { rows: rows(origins), once: rows(&without_repeats(origins)).pop() }
+                    // By record: in another layout its parts may come in another order, and so
+                    // under other paths.
+                    let mut seen: BTreeMap<RecordId, usize> = BTreeMap::new();
+                    let is_new = |origin: &Origin| {
+                        origin.record.is_some_and(|record| {
+                            let often = seen.entry(record).or_default();
+                            *often += 1;
+                            *often <= cells.effects_on(key, record)
+                        })
+                    };
+                    let once: Vec<Origin> = origins.iter().copied().filter(is_new).collect();
+                    Given { rows: rows(origins), once: rows(&once).pop() }
                 }
                 // Nothing is read twice: what its attempt gives has each record once.
                 (None, Some(row))
