@@ -209,5 +209,6 @@ fn what_can_not_be_rescaled_has_the_usual_faults_where_all_is() {
     let args = ["suite", "--job", "wordcount", "--seeds", "5", "--faults", "rescale"];
     cofferdam(&args).exits(0);
     let external = ["analyze", "wordcount", "--matrix", "--seeds", "3", "--state", "external"];
-    cofferdam(&with(&external, &["--faults", "rescale"])).refuses(&["what a task keeps under --state external"]);
+    cofferdam(&with(&external, &["--faults", "rescale"]))
+        .refuses(&["what a task keeps under --state external"]);
 }
