@@ -524,13 +524,9 @@ pub(crate) fn savepoint_note(checkpoints: &Path) -> Result<SavepointNote, Failur
 
 /// Checks that a new savepoint is not to lie among the checkpoints of a run, which removes them.
 pub(crate) fn refuse_among(checkpoints: &Path, savepoint: &Path) -> Result<(), Failure> {
-    let is_folder = |above: &Path| {
-        matches!(
-            (above.canonicalize(), checkpoints.canonicalize()),
-            (Ok(above), Ok(checkpoints)) if above == checkpoints
-        )
-    };
-    match savepoint.ancestors().any(is_folder) {
+    let own = checkpoints.canonicalize().ok();
+    let is_own = |above: &Path| own.is_some() && above.canonicalize().ok() == own;
+    match savepoint.ancestors().any(is_own) {
         true => Err(Failure::input(format!(
             "{}: {} is for the run's own checkpoints: name a folder outside of it",
             savepoint.display(),

@@ -124,7 +124,6 @@ where
         OperatorTraits { stateful: true, rows, ..OperatorTraits::default() }
     }
 
-    /// The table, which is the same in each subtask.
     /// Of each key there is a cell in every subtask: the copies are the same.
     fn cell_of(&self, record: &Self::In) -> Option<Vec<u8>> {
         let (key, _) = match record {

@@ -19,7 +19,7 @@ use crate::jobs::row::{JsonObject, Row, encoded_json, json_field};
 use crate::jobs::timed::{Event, Timed};
 use crate::jobs::{JobError, Parameter, Setup, disorder};
 use crate::reference::Reference;
-use crate::reference::joins::{EnrichReference, IntervalReference};
+use crate::reference::joins::{Join, JoinReference};
 
 /// Pairs of a left and a right number of a key that are near in time.
 pub(crate) struct IntervalJoin {
@@ -156,7 +156,7 @@ impl Timed for IntervalJoin {
     }
 
     fn reference(&self, events: Arc<Vec<Event>>, may_be_late: bool) -> Box<dyn Reference> {
-        Box::new(IntervalReference::new(events, self.within, may_be_late))
+        Box::new(JoinReference::new(events, Join::Interval(self.within), may_be_late))
     }
 
     fn json(_uid: &str, row: &[u8]) -> Result<Vec<u8>, DecodeError> {
@@ -199,7 +199,7 @@ impl Timed for Enrich {
     }
 
     fn reference(&self, events: Arc<Vec<Event>>, may_be_late: bool) -> Box<dyn Reference> {
-        Box::new(EnrichReference::new(events, may_be_late))
+        Box::new(JoinReference::new(events, Join::Table, may_be_late))
     }
 
     fn json(_uid: &str, row: &[u8]) -> Result<Vec<u8>, DecodeError> {
