@@ -48,7 +48,7 @@ fn main() {
     let entries = numbers.first().copied().unwrap_or(10_000_000);
     let rounds = numbers.get(1).copied().unwrap_or(5);
     let mut state = empty();
-    (0..entries).for_each(|number| state.update(&mixed(number), |_, slot| *slot = Some(number)));
+    (0..entries).for_each(|number| state.update(&mixed(number), |_, mut slot| slot.set(number)));
     println!("{} entries of (u64, u64), medians of {rounds} rounds", state.len());
     stalls(&mut state, rounds);
     speeds(&mut state, rounds);
@@ -63,7 +63,7 @@ impl Writes {
         let numbers = 0..(state.len() as u64).min(WRITES);
         self.0.resize(numbers.clone().count(), Vec::new());
         for (number, times) in numbers.zip(&mut self.0) {
-            let write = || state.update(&mixed(number), |_, slot| *slot = Some(number));
+            let write = || state.update(&mixed(number), |_, mut slot| slot.set(number));
             times.push(timed(write).1);
         }
     }

@@ -22,7 +22,7 @@ fn state(groups: u32, keys: u64) -> KeyedState<u64, u64> {
     let max = KeyGroupCount::new(groups).expect("a number of groups that there can be");
     let mut state = KeyedState::new(KeyGroupRange::all(max), max);
     for key in 0..keys {
-        state.update(&key, |_, sum| *sum = Some(0));
+        state.update(&key, |_, mut sum| sum.set(0));
     }
     state
 }
@@ -30,7 +30,7 @@ fn state(groups: u32, keys: u64) -> KeyedState<u64, u64> {
 fn sum_into(state: &mut KeyedState<u64, u64>, records: std::ops::Range<u64>, keys: u64) -> u64 {
     records.fold(0, |check, record| {
         let key = key(record, keys);
-        let sum = state.update(&key, |_, slot| {
+        let sum = state.update(&key, |_, mut slot| {
             let sum = slot.get_or_insert(0);
             *sum = sum.wrapping_add(record);
             *sum

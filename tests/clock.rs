@@ -33,7 +33,7 @@ impl KeyedProcess for Echo {
         context: &mut KeyedContext<'_, u64, u64>,
         _out: &mut impl Emit<u64>,
     ) {
-        *context.state() = Some(number);
+        context.state().set(number);
         let due = context.processing_time().saturating_add(self.after_millis);
         context.register_processing_timer(due);
     }

@@ -100,7 +100,7 @@ impl<S: Version> KeyedProcess for Count<S> {
         out: &mut impl Emit<(String, u64)>,
     ) {
         let count = context.value(&self.0).get().cloned();
-        let state = context.state().clone().unwrap_or_default();
+        let state = context.state().get().cloned().unwrap_or_default();
         let (next, number) = state.next(count.as_ref());
         context.value(&self.0).set(next);
         out.emit((context.key().clone(), number));

@@ -57,7 +57,7 @@ impl KeyedProcess for Count {
         context: &mut KeyedContext<'_, String, u64>,
         out: &mut impl Emit<(String, String)>,
     ) {
-        let count = context.state().unwrap_or_default();
+        let count = context.state().get().copied().unwrap_or_default();
         out.emit((context.key().clone(), format!("{count} in all")));
     }
 }
@@ -374,7 +374,7 @@ impl KeyedProcess for Texts {
         context: &mut KeyedContext<'_, String, String>,
         _out: &mut impl Emit<(String, String)>,
     ) {
-        *context.state() = Some(String::new());
+        context.state().set(String::new());
     }
 }
 

@@ -104,8 +104,8 @@ impl KeyedProcess for Window {
         out: &mut impl Emit<(u64, u64)>,
     ) {
         let key = *context.key();
-        let count = context.state().unwrap_or(0) + 1;
-        *context.state() = Some(count % 4);
+        let count = context.state().get().copied().unwrap_or(0) + 1;
+        context.state().set(count % 4);
         if count == 4 {
             out.emit((key, count));
         }

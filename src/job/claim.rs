@@ -1174,7 +1174,7 @@ mod tests {
             context: &mut KeyedContext<'_, u64, ()>,
             out: &mut impl Emit<u64>,
         ) {
-            *context.state() = Some(());
+            context.state().set(());
             out.emit(number);
         }
 

@@ -2,6 +2,7 @@
 
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::vec::IntoIter;
 
 use crate::element::Record;
 use crate::graph::Subtask;
@@ -21,22 +22,14 @@ pub trait Segment: Clone + Send + 'static {
     fn process(&mut self, record: Self::In, out: &mut impl Emit<Self::Out>);
 
     /// Handles many.
-    fn process_all(&mut self, records: Vec<Self::In>) -> Vec<Self::Out> {
+    fn process_all(&mut self, records: IntoIter<Self::In>, out: &mut impl Emit<Self::Out>);
+
+    /// Handles a batch.
+    fn process_batch(&mut self, records: Vec<Self::In>) -> Vec<Self::Out> {
         let mut out = Vec::with_capacity(records.len());
-        let mut records = records.into_iter();
-        while let ahead = records.as_slice()
-            && !ahead.is_empty()
-        {
-            self.prepare(&ahead[..ahead.len().min(PREPARED_RECORDS)]);
-            for record in records.by_ref().take(PREPARED_RECORDS) {
-                self.process(record, &mut out);
-            }
-        }
+        self.process_all(records.into_iter(), &mut out);
         out
     }
-
-    /// As [`Operator::prepare`], of the first operator.
-    fn prepare(&self, _records: &[Self::In]) {}
 
     /// As [`Operator::open`], for each operator.
     fn open(&mut self, subtask: &Subtask);
@@ -90,7 +83,11 @@ impl<T: Record> Segment for Pass<T> {
         out.emit(record);
     }
 
-    fn process_all(&mut self, records: Vec<T>) -> Vec<T> {
+    fn process_all(&mut self, records: IntoIter<T>, out: &mut impl Emit<T>) {
+        records.for_each(|record| out.emit(record));
+    }
+
+    fn process_batch(&mut self, records: Vec<T>) -> Vec<T> {
         records
     }
 
@@ -151,8 +148,8 @@ impl<O: Operator> Segment for Named<O> {
     }
 
     #[inline]
-    fn prepare(&self, records: &[O::In]) {
-        self.operator.prepare(records);
+    fn process_all(&mut self, records: IntoIter<O::In>, out: &mut impl Emit<O::Out>) {
+        self.operator.process_all(records, out);
     }
 
     fn open(&mut self, subtask: &Subtask) {
@@ -258,8 +255,8 @@ impl<A: Segment, B: Segment<In = A::Out>> Segment for Chain<A, B> {
     }
 
     #[inline]
-    fn prepare(&self, records: &[A::In]) {
-        self.first.prepare(records);
+    fn process_all(&mut self, records: IntoIter<A::In>, out: &mut impl Emit<B::Out>) {
+        self.first.process_all(records, &mut IntoNext { next: &mut self.second, out });
     }
 
     fn open(&mut self, subtask: &Subtask) {
@@ -316,24 +313,5 @@ impl<A: Segment, B: Segment<In = A::Out>> Segment for Chain<A, B> {
     fn cells(&self, into: &mut Vec<(Arc<str>, Vec<Cell>)>) {
         self.first.cells(into);
         self.second.cells(into);
-    }
-}
-
-/// How many records an operator prepares for at once: enough to wait for the memory of many at the
-/// same time, few enough for what was fetched to stay.
-const PREPARED_RECORDS: usize = 32;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::operator::stateless::FilterMap;
-
-    #[test]
-    fn many_records_are_processed_in_their_order_block_by_block() {
-        for count in [0, 1, 31, 32, 33, 100] {
-            let mut segment = Named::new("next", FilterMap::new(|number: u64| Some(number + 1)));
-            let out = segment.process_all((0..count).collect());
-            assert_eq!(out, (1..=count).collect::<Vec<_>>());
-        }
     }
 }

@@ -3,13 +3,16 @@
 mod context;
 
 use std::marker::PhantomData;
+use std::vec::IntoIter;
 
 use crate::element::Record;
 use crate::graph::Subtask;
 use crate::operator::{Cell, Emit, Operator, OperatorTraits, RowsRestOn, StateParts};
-use crate::state::heap::{KeyedState, Place, Visited};
+use crate::state::hash::KeyHash;
+use crate::state::heap::{Guess, KeyedState, Place, Visited};
 use crate::state::key_group::{Key, KeyGroupCount, KeyGroupRange};
 use crate::state::kinds::{Kinds, Work};
+use crate::state::slot::Slot;
 use crate::state::snapshot::OperatorState;
 use crate::state::timers::Timers;
 use crate::state::{RestoreError, codec};
@@ -177,7 +180,7 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Keyed<P, S> {
         &self.kinds
     }
 
-    /// Has the process handle something of a key.
+    /// Has the process handle something of a key, whose state may be where it was guessed.
     #[inline]
     fn handle(
         &mut self,
@@ -185,25 +188,26 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Keyed<P, S> {
         call: impl FnOnce(&mut P, &mut KeyedContext<'_, P::Key, P::State>),
     ) {
         let Self { process, state, timing, kinds, .. } = self;
-        let has_kinds = kinds.are_declared();
         state.update(key, |key, state| {
-            call(process, &mut KeyedContext { key, state, timing });
-            if has_kinds {
-                *state = kinds.settled(state.take());
-            }
+            let mut context = KeyedContext { key, state, timing };
+            call(process, &mut context);
+            settle(kinds, context.state());
         });
-        if has_kinds {
-            self.clean_up();
+        self.clean_up();
+    }
+
+    /// Cleans up, if states can expire.
+    #[inline]
+    fn clean_up(&mut self) {
+        if self.kinds.expire() {
+            self.visit_some();
         }
     }
 
     /// Looks at some entries more than one record can add, so that the expired ones do not pile up.
     /// Not part of the loop over the records, which most operators need without it.
     #[inline(never)]
-    fn clean_up(&mut self) {
-        if !self.kinds.expire() {
-            return;
-        }
+    fn visit_some(&mut self) {
         let Self { state, timing, kinds, place, .. } = self;
         let mut work = Work::new(ENTRIES_LOOKED_AT);
         while work.take() {
@@ -234,14 +238,38 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Operator for Keyed<P,
         self.handle(&key, |process, context| process.process(record, context, out));
     }
 
+    /// Block by block, in three passes: the entry of a key is known only when a slot of an index
+    /// has been read, and both are best waited for together with those of other records.
     #[inline]
-    fn prepare(&self, records: &[P::In]) {
-        // The sums are of no use but for the look at each entry, which the compiler must not leave
-        // out. In two passes, since an entry's place is known only when its index slot is read.
-        let touch = |record| self.selector.with_key(record, |key| self.state.touch_index(key));
-        std::hint::black_box(records.iter().map(touch).fold(0, usize::wrapping_add));
-        let touch = |record| self.selector.with_key(record, |key| self.state.touch(key));
-        std::hint::black_box(records.iter().map(touch).fold(0, usize::wrapping_add));
+    fn process_all(&mut self, mut records: IntoIter<P::In>, out: &mut impl Emit<P::Out>) {
+        if self.kinds.are_declared() || !self.state.allows_guesses() {
+            return records.for_each(|record| self.process(record, out));
+        }
+        let (mut hashes, mut guesses) = ([KeyHash::ZERO; BLOCK], [Guess::default(); BLOCK]);
+        while let ahead = records.as_slice()
+            && !ahead.is_empty()
+        {
+            let count = ahead.len().min(BLOCK);
+            for ((record, hash), guess) in ahead.iter().zip(&mut hashes).zip(&mut guesses) {
+                *hash = self.selector.with_key(record, KeyHash::of);
+                *guess = self.state.prefetch(*hash);
+            }
+            for (hash, guess) in hashes.iter().zip(&mut guesses).take(count) {
+                self.state.guess(*hash, guess);
+            }
+            for (guess, record) in guesses[..count].iter().zip(records.by_ref()) {
+                let Self { process, selector, state, timing, .. } = self;
+                let found =
+                    selector.with_key(&record, |key| state.table_at(*guess, |at| at == key));
+                let Some((table, position)) = found else {
+                    self.process(record, out);
+                    continue;
+                };
+                table.update_at(position, |key, state| {
+                    process.process(record, &mut KeyedContext { key, state, timing }, out);
+                });
+            }
+        }
     }
 
     fn open(&mut self, subtask: &Subtask) {
@@ -367,6 +395,18 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Operator for Keyed<P,
             .collect();
         cells.sort();
         cells
+    }
+}
+
+/// How many records are looked at ahead: enough to wait for the memory of many at the same time,
+/// few enough for what was fetched to stay.
+const BLOCK: usize = 32;
+
+/// Leaves no state where it is as good as none.
+#[inline]
+fn settle<S: Record>(kinds: &Kinds<S>, state: &mut Slot<'_, S>) {
+    if kinds.are_declared() && state.get().is_some_and(|state| kinds.is_blank(state)) {
+        state.take();
     }
 }
 

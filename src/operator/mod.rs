@@ -16,6 +16,7 @@ pub(crate) mod unacknowledged;
 pub mod window;
 
 use std::sync::Arc;
+use std::vec::IntoIter;
 
 use crate::element::Record;
 use crate::graph::Subtask;
@@ -50,10 +51,12 @@ pub trait Operator: Clone + Send + 'static {
     /// Handles one record.
     fn process(&mut self, record: Self::In, out: &mut impl Emit<Self::Out>);
 
-    /// These records come next, in this order. Changes nothing; state that they need may be looked
-    /// at all at once, so that the memory of one is not waited for behind that of another.
+    /// Handles many records, in their order. State that they need may be looked at all at once, so
+    /// that the memory of one is not waited for behind that of another.
     #[inline]
-    fn prepare(&self, _records: &[Self::In]) {}
+    fn process_all(&mut self, records: IntoIter<Self::In>, out: &mut impl Emit<Self::Out>) {
+        records.for_each(|record| self.process(record, out));
+    }
 
     /// Called once before anything else: where this copy of the operator runs.
     fn open(&mut self, _subtask: &Subtask) {}

@@ -271,7 +271,7 @@ where
         out: &mut impl Emit<Found<K, T>>,
     ) {
         let key = context.key().clone();
-        let Some(track) = context.state() else { return };
+        let Some(track) = context.state().get_mut() else { return };
         while let Some(first) = track.waiting.first_entry()
             && first.key().0 <= time
         {

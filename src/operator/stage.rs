@@ -75,7 +75,7 @@ impl<S: Segment> Stage for Fused<S> {
     }
 
     fn process(&mut self, batch: Batch) -> Batch {
-        Batch::new(self.0.process_all(batch.into_records()))
+        Batch::new(self.0.process_batch(batch.into_records()))
     }
 
     fn on_watermark(&mut self, watermark: EventTime) -> Batch {

@@ -14,6 +14,9 @@ use std::hash::{Hash, Hasher};
 pub struct KeyHash(u64);
 
 impl KeyHash {
+    /// A hash of no key in particular.
+    pub(crate) const ZERO: Self = Self(0);
+
     /// The hash of `key`.
     #[inline]
     pub fn of<K: Hash + ?Sized>(key: &K) -> Self {

@@ -26,6 +26,7 @@ use crate::state::group_codec::{GroupEntries, check_owner, encode_by_group};
 use crate::state::hash::KeyHash;
 use crate::state::key_group::{Key, KeyGroup, KeyGroupCount, KeyGroupRange};
 use crate::state::piece::Piece;
+use crate::state::slot::Slot;
 use crate::state::snapshot::{Bytes, Share};
 use crate::state::stream::Stream;
 use crate::state::table::Table;
@@ -50,6 +51,13 @@ pub struct Place {
     position: usize,
 }
 
+/// Where the state of a key may lie.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Guess {
+    piece: u32,
+    position: u32,
+}
+
 /// What was done to an entry on a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Visited {
@@ -71,13 +79,13 @@ impl<K: Key, S: Record> KeyedState<K, S> {
         Self { range, max, pieces: vec![Piece::default()], mask: 0, changed: None }
     }
 
-    /// Lets `change` see and set the state of `key`; the entry vanishes if it is left `None`.
+    /// Lets `change` see and set the state of `key`; the entry vanishes if none is left.
     ///
     /// # Panics
     /// With debug assertions, if the key belongs to another subtask: the exchange before the
     /// operator is broken.
     #[inline]
-    pub fn update<R>(&mut self, key: &K, change: impl FnOnce(&K, &mut Option<S>) -> R) -> R {
+    pub fn update<R>(&mut self, key: &K, change: impl FnOnce(&K, Slot<'_, S>) -> R) -> R {
         self.update_hashed(KeyHash::of(key), key, change)
     }
 
@@ -90,7 +98,7 @@ impl<K: Key, S: Record> KeyedState<K, S> {
         &mut self,
         hash: KeyHash,
         key: &K,
-        change: impl FnOnce(&K, &mut Option<S>) -> R,
+        change: impl FnOnce(&K, Slot<'_, S>) -> R,
     ) -> R {
         debug_assert!(
             self.range.contains(self.max.group_of(hash)),
@@ -115,7 +123,7 @@ impl<K: Key, S: Record> KeyedState<K, S> {
         &mut self,
         hash: KeyHash,
         key: &K,
-        change: impl FnOnce(&K, &mut Option<S>) -> R,
+        change: impl FnOnce(&K, Slot<'_, S>) -> R,
     ) -> R {
         let index = self.index_of(hash);
         let table = self.pieces[index].get_mut();
@@ -125,9 +133,9 @@ impl<K: Key, S: Record> KeyedState<K, S> {
                 return table.update_at(position, change);
             }
         }
-        let mut slot = None;
-        let result = change(key, &mut slot);
-        if let Some(state) = slot {
+        let mut set = None;
+        let result = change(key, Slot::vacant(&mut set));
+        if let Some(state) = set {
             table.insert(hash, key.clone(), state);
             if table.len() > Self::PIECE_LEN_MAX && self.pieces.len() < PIECES_MAX {
                 self.split_next();
@@ -205,7 +213,7 @@ impl<K: Key, S: Record> KeyedState<K, S> {
                 let (key, value) = change?;
                 let hash = KeyHash::of(&key);
                 check_owner(*group, self.max.group_of(hash))?;
-                self.update_hashed(hash, &key, |_, slot| *slot = value);
+                self.update_hashed(hash, &key, |_, mut slot| slot.put(value));
             }
         }
         Ok(())
@@ -217,20 +225,42 @@ impl<K: Key, S: Record> KeyedState<K, S> {
         self.pieces[self.index_of(hash)].get().get(hash, key)
     }
 
-    /// Looks where a search for `key` would begin, before [`KeyedState::touch`] looks where it
-    /// ends: the second look needs what the first one reads.
-    #[inline]
-    pub fn touch_index(&self, key: &K) -> usize {
-        let hash = KeyHash::of(key);
-        self.pieces[self.index_of(hash)].get().touch_index(hash)
+    /// Whether [`KeyedState::table_at`] may be used in place of [`KeyedState::update`].
+    pub fn allows_guesses(&self) -> bool {
+        self.changed.is_none()
     }
 
-    /// Looks where the state of `key` would lie, so that it is near when it is needed. The number
-    /// means nothing, but to get it the memory must have been read.
+    /// Asks for the memory that [`KeyedState::guess`] needs for a key with this hash. To ask for
+    /// that of many keys before the first guess means to wait for all of it at once.
     #[inline]
-    pub fn touch(&self, key: &K) -> usize {
-        let hash = KeyHash::of(key);
-        self.pieces[self.index_of(hash)].get().touch(hash, key)
+    pub fn prefetch(&self, hash: KeyHash) -> Guess {
+        let piece = self.index_of(hash);
+        self.pieces[piece].get().prefetch_index(hash);
+        Guess { piece: piece as u32, position: u32::MAX }
+    }
+
+    /// Completes the guess where the state of a key with this hash lies, and asks for the memory
+    /// there.
+    #[inline]
+    pub fn guess(&self, hash: KeyHash, guess: &mut Guess) {
+        let table = self.pieces[guess.piece as usize].get();
+        let position = table.guess(hash);
+        table.prefetch_entry(position);
+        guess.position = position as u32;
+    }
+
+    /// The table that holds a key, and the position there, if it was guessed right, however long
+    /// ago, and no snapshot shares the table: the search is spared then.
+    #[inline]
+    pub fn table_at(
+        &mut self,
+        guess: Guess,
+        is_key: impl FnOnce(&K) -> bool,
+    ) -> Option<(&mut Table<K, S>, usize)> {
+        let table = self.pieces.get_mut(guess.piece as usize)?.owned()?;
+        let position = guess.position as usize;
+        let is_there = table.key_at(position).is_some_and(is_key);
+        is_there.then_some((table, position))
     }
 
     /// How many keys have state.
@@ -278,7 +308,7 @@ impl<K: Key, S: Record> KeyedState<K, S> {
         for stream in &mut streams {
             let group = stream.group();
             while let Some((key, state)) = stream.next()? {
-                let before = restored.update(&key, |_, slot| slot.replace(state));
+                let before = restored.update(&key, |_, mut slot| slot.replace(state));
                 if before.is_some() {
                     return Err(RestoreError::Duplicate { group });
                 }
@@ -393,7 +423,7 @@ mod tests {
 
     fn counts(keys: impl IntoIterator<Item = u64>) -> KeyedState<u64, u64> {
         let mut state = KeyedState::new(KeyGroupRange::all(MAX), MAX);
-        keys.into_iter().for_each(|key| state.update(&key, |_, slot| *slot = Some(key * 10)));
+        keys.into_iter().for_each(|key| state.update(&key, |_, mut slot| slot.set(key * 10)));
         state
     }
 
@@ -402,11 +432,11 @@ mod tests {
         let mut state = counts(0..100);
         state.track_changes();
         let base = state.snapshot().encode_groups(Format::Binary);
-        state.update(&7, |_, slot| *slot = None);
-        state.update(&8, |_, slot| *slot = Some(1));
+        state.update(&7, |_, mut slot| slot.put(None));
+        state.update(&8, |_, mut slot| slot.set(1));
         let first = state.changes().encode_groups(Format::Binary);
-        state.update(&8, |_, slot| *slot = Some(2));
-        state.update(&200, |_, slot| *slot = Some(3));
+        state.update(&8, |_, mut slot| slot.set(2));
+        state.update(&200, |_, mut slot| slot.set(3));
         let second = state.changes().encode_groups(Format::Binary);
         assert_eq!(
             state.changes().encode_groups(Format::Binary),
@@ -430,8 +460,8 @@ mod tests {
     #[test]
     fn an_entry_left_none_vanishes() {
         let mut state = counts(0..100);
-        state.update(&7, |_, slot| *slot = None);
-        state.update(&1000, |_, slot| assert_eq!(*slot, None));
+        state.update(&7, |_, mut slot| slot.put(None));
+        state.update(&1000, |_, slot| assert!(slot.is_none()));
         assert_eq!((state.len(), state.get(&7), state.get(&8)), (99, None, Some(&80)));
         assert_eq!(state.iter().count(), 99);
     }
@@ -442,7 +472,7 @@ mod tests {
         let before = state.snapshot().encode_groups(Format::Binary);
         let share = state.snapshot();
         for key in 0..1000 {
-            state.update(&key, |_, slot| *slot = (key % 3 > 0).then_some(1));
+            state.update(&key, |_, mut slot| slot.put((key % 3 > 0).then_some(1)));
         }
         assert_eq!(share.encode_groups(Format::Binary), before);
         assert_ne!(state.snapshot().encode_groups(Format::Binary), before);
@@ -454,7 +484,7 @@ mod tests {
     fn wide(numbers: impl IntoIterator<Item = u64>) -> KeyedState<u64, Wide> {
         let mut state = KeyedState::new(KeyGroupRange::all(MAX), MAX);
         let entry = |number| [[number; 32]; 16];
-        numbers.into_iter().for_each(|n| state.update(&n, |_, slot| *slot = Some(entry(n))));
+        numbers.into_iter().for_each(|n| state.update(&n, |_, mut slot| slot.set(entry(n))));
         state
     }
 
@@ -464,7 +494,7 @@ mod tests {
         let share = state.snapshot();
         let bytes = share.encode_groups(Format::Binary);
         for number in 400..1000 {
-            state.update(&number, |_, slot| *slot = Some([[number; 32]; 16]));
+            state.update(&number, |_, mut slot| slot.set([[number; 32]; 16]));
         }
         assert!(state.pieces.len() > 16, "{} pieces", state.pieces.len());
         let longest = state.pieces.iter().map(|piece| piece.get().len()).max();
@@ -489,7 +519,8 @@ mod tests {
         restored.restore(Format::Portable, &turned).unwrap();
         assert_eq!(restored.snapshot().encode_groups(Format::Portable), groups);
         for number in 0..500 {
-            restored.update(&number, |_, slot| assert_eq!(slot.take(), Some([[number; 32]; 16])));
+            restored
+                .update(&number, |_, mut slot| assert_eq!(slot.take(), Some([[number; 32]; 16])));
         }
         assert!(restored.is_empty());
     }
@@ -507,7 +538,7 @@ mod tests {
     #[test]
     fn equal_state_gives_equal_bytes_whatever_its_history() {
         let mut other = counts((0..900).rev());
-        (300..900).for_each(|key| other.update(&key, |_, slot| *slot = None));
+        (300..900).for_each(|key| other.update(&key, |_, mut slot| slot.put(None)));
         assert_eq!(
             other.snapshot().encode_groups(Format::Binary),
             counts(0..300).snapshot().encode_groups(Format::Binary)
@@ -552,6 +583,6 @@ mod tests {
         let group = MAX.group_of(KeyHash::of(&1_u64));
         let other = KeyGroup::new((group.get() + 1) % 128);
         let mut state = KeyedState::new(KeyGroupRange::new(other, other), MAX);
-        state.update(&1_u64, |_, slot| *slot = Some(1_u64));
+        state.update(&1_u64, |_, mut slot| slot.set(1_u64));
     }
 }

@@ -9,6 +9,8 @@ pub mod key_group;
 pub mod kinds;
 pub mod operator;
 mod piece;
+mod prefetch;
+pub mod slot;
 pub mod snapshot;
 pub mod store;
 mod stream;

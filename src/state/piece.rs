@@ -42,6 +42,15 @@ impl<T: Clone + Default> Piece<T> {
         }
     }
 
+    /// The value for writing, if nobody else looks at it.
+    #[inline]
+    pub(crate) fn owned(&mut self) -> Option<&mut T> {
+        match self {
+            Self::Owned(value) => Some(value),
+            Self::Shared(_) => None,
+        }
+    }
+
     /// A share of the value as it is now.
     pub(crate) fn share(&mut self) -> Arc<T> {
         let shared = match std::mem::take(self) {

@@ -2,11 +2,11 @@
 //! that says where each entry stands. Half empty as it has to be, the index still fits the caches,
 //! and no memory of entries is vacant.
 //!
-//! The index uses open addressing with linear probing; a removal shifts the numbers behind it back,
-//! so there are no tombstones. The last entry moves into the gap.
+//! The index uses open addressing with linear probing, from the first slot of a bucket on; a removal
+//! shifts the numbers behind it back, so there are no tombstones. The last entry moves into the gap.
 //!
-//! Safe code, and no dependency whose layout could change: the same operations give the same
-//! iteration order on every machine.
+//! No dependency whose layout could change: the same operations give the same iteration order on
+//! every machine.
 //!
 //! Invariants: the size of the index is zero or a power of two and at least one slot is vacant;
 //! between an entry's home and its slot no slot is vacant. The index has all entries or, as long as
@@ -15,18 +15,21 @@
 use std::hash::Hash;
 
 use crate::state::hash::KeyHash;
+use crate::state::prefetch::prefetch;
+use crate::state::slot::Slot;
 
 /// A hash table from keys to states. Empty, it allocates nothing.
 #[derive(Clone, Debug)]
 pub struct Table<K, S> {
     entries: Vec<(K, S)>,
-    /// Stands in for a state while user code has it as an `Option`, which to keep for every entry
+    /// Stands in for a state that user code has taken, see [`Slot`]: an `Option` for every entry
     /// would cost a word each. Its value means nothing; there is one as soon as there is an entry.
     stand_in: Option<S>,
     /// Either vacant or an entry's position in the low bits, as many as the size of the index
     /// needs, and a part of its hash in the others.
     index: Box<[u32]>,
-    /// 64 less the binary logarithm of the size of the index: the home of a hash is its high bits.
+    /// 64 less the binary logarithm of the size of the index: the home of a hash is its high bits
+    /// but for the lowest of them.
     shift: u32,
 }
 
@@ -77,22 +80,39 @@ impl<K: Hash + Eq + Clone, S: Clone> Table<K, S> {
         Some(&self.entries[self.find(hash, key)?].1)
     }
 
-    /// Reads the slot where a search for `hash` begins.
+    /// Asks for the memory where a search for `hash` begins.
     #[inline]
-    pub fn touch_index(&self, hash: KeyHash) -> usize {
-        self.index.get(self.home(hash)).map_or(0, |slot| *slot as usize)
+    pub(crate) fn prefetch_index(&self, hash: KeyHash) {
+        prefetch(&self.index, self.home(hash));
     }
 
-    /// Reads the entry where a search for `hash` most likely ends.
+    /// Asks for the memory of the entry at `position`.
     #[inline]
-    pub fn touch(&self, hash: KeyHash, key: &K) -> usize {
-        let Some(slot) = self.index.get(self.home(hash)) else { return 0 };
-        let position = *slot as usize & (self.index.len() - 1);
-        self.entries.get(position).map_or(0, |(found, _)| usize::from(found == key))
+    pub(crate) fn prefetch_entry(&self, position: usize) {
+        prefetch(&self.entries, position);
     }
 
-    /// Lets `change` see and set the state of the entry at `position`. The entry vanishes if its
-    /// state is left `None`; the last one takes its place then.
+    /// The key of the entry at `position`, if there are so many.
+    #[inline]
+    pub(crate) fn key_at(&self, position: usize) -> Option<&K> {
+        Some(&self.entries.get(position)?.0)
+    }
+
+    /// Where a search for `hash` most likely ends, by the bucket of its home and without a look at
+    /// the entries; perhaps no position at all.
+    #[inline]
+    pub(crate) fn guess(&self, hash: KeyHash) -> usize {
+        let fragment = self.fragment(hash);
+        let slots = self.index.get(self.home(hash)..);
+        let bucket = slots.and_then(|slots| slots.first_chunk::<BUCKET_SLOTS>());
+        let Some(bucket) = bucket else { return usize::MAX };
+        // No branch, since it can not be predicted which slot it is: another fragment, or a vacant
+        // slot, gives a number that is larger than any position.
+        bucket.iter().fold(u32::MAX, |least, slot| least.min(slot ^ fragment)) as usize
+    }
+
+    /// Lets `change` see and set the state of the entry at `position`. The entry vanishes if no
+    /// state is left; the last one takes its place then.
     ///
     /// # Panics
     /// If there are not so many entries.
@@ -100,16 +120,14 @@ impl<K: Hash + Eq + Clone, S: Clone> Table<K, S> {
     pub fn update_at<R>(
         &mut self,
         position: usize,
-        change: impl FnOnce(&K, &mut Option<S>) -> R,
+        change: impl FnOnce(&K, Slot<'_, S>) -> R,
     ) -> R {
         let (key, state) = &mut self.entries[position];
-        let stand_in = self.stand_in.take().expect("there is an entry");
-        let mut slot = Some(std::mem::replace(state, stand_in));
-        let result = change(key, &mut slot);
-        self.stand_in = Some(match slot {
-            Some(changed) => std::mem::replace(state, changed),
-            None => self.remove(position),
-        });
+        let mut is_taken = false;
+        let result = change(key, Slot::occupied(state, &mut self.stand_in, &mut is_taken));
+        if is_taken {
+            self.stand_in = Some(self.remove(position));
+        }
         result
     }
 
@@ -141,10 +159,10 @@ impl<K: Hash + Eq + Clone, S: Clone> Table<K, S> {
         self.entries.iter().map(|(key, state)| (key, state))
     }
 
-    /// Meaningless without an index.
+    /// The first slot of a bucket. Meaningless without an index.
     #[inline]
     fn home(&self, hash: KeyHash) -> usize {
-        hash.get().wrapping_shr(self.shift) as usize
+        hash.get().wrapping_shr(self.shift) as usize & !(BUCKET_SLOTS - 1)
     }
 
     /// The part of `hash` that a slot keeps.
@@ -266,6 +284,8 @@ const VACANT: u32 = u32::MAX;
 const LOAD_NUMERATOR: usize = 2;
 const LOAD_DENOMINATOR: usize = 3;
 const SLOTS_MIN: usize = 8;
+/// Where the home of a hash can be: a bucket lies in one cache line, and few searches leave it.
+const BUCKET_SLOTS: usize = 4;
 const SLOTS_MAX: usize = 1 << 31;
 
 #[cfg(test)]
@@ -275,7 +295,7 @@ mod tests {
     fn set(table: &mut Table<u64, u64>, key: u64, state: Option<u64>) {
         let hash = KeyHash::of(&key);
         match (table.find(hash, &key), state) {
-            (Some(position), _) => table.update_at(position, |_, slot| *slot = state),
+            (Some(position), _) => table.update_at(position, |_, mut slot| slot.put(state)),
             (None, Some(state)) => table.insert(hash, key, state),
             (None, None) => {}
         }
@@ -312,6 +332,22 @@ mod tests {
             set(part, key, None);
         }
         assert!(stays.is_empty() && gone.is_empty());
+    }
+
+    #[test]
+    fn nearly_every_guess_is_right_and_none_needs_an_index() {
+        let keys = || (0..1000_u64).map(|number| (number + 1).pow(5));
+        let mut table = Table::default();
+        keys().for_each(|key| set(&mut table, key, Some(key)));
+        let is_right = |table: &Table<u64, u64>, key: u64| {
+            table.key_at(table.guess(KeyHash::of(&key))) == Some(&key)
+        };
+        let right = keys().filter(|key| is_right(&table, *key)).count();
+        assert!(right > 950, "{right} of 1000");
+        assert!(!(2000..3000).any(|key| is_right(&table, key)));
+        let unindexed = Table::of(keys().map(|key| (key, key)).collect());
+        assert!(!keys().any(|key| is_right(&unindexed, key)));
+        assert!(!is_right(&Table::default(), 1));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Property tests: one module a subject, all in one binary.
 
 mod aligner;
+mod blocks;
 mod codec;
 mod coordinator;
 mod engine_agrees;

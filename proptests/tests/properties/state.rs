@@ -29,7 +29,11 @@ proptest! {
             let hash = KeyHash::of(&key);
             let before = match (table.find(hash, &key), state) {
                 (Some(position), _) => {
-                    table.update_at(position, |_, slot| std::mem::replace(slot, state))
+                    table.update_at(position, |_, mut slot| {
+                        let before = slot.take();
+                        slot.put(state);
+                        before
+                    })
                 }
                 (None, Some(state)) => {
                     table.insert(hash, key, state);
@@ -94,7 +98,7 @@ proptest! {
         for (round, writes) in rounds.into_iter().enumerate() {
             for (key, value) in writes {
                 let value = value.map(|number| [[u64::from(number); 32]; 32]);
-                state.update(&key, |_, slot| *slot = value);
+                state.update(&key, |_, mut slot| slot.put(value));
                 match value {
                     Some(value) => map.insert(key, value),
                     None => map.remove(&key),
@@ -115,7 +119,7 @@ proptest! {
             let entries: BTreeMap<_, _> = entries.collect();
             prop_assert!(entries == map);
             let mut again = empty();
-            map.iter().for_each(|(key, value)| again.update(key, |_, slot| *slot = Some(*value)));
+            map.iter().for_each(|(key, value)| again.update(key, |_, mut slot| slot.set(*value)));
             prop_assert!(again.snapshot().encode_groups(Format::Binary) == groups);
         }
     }
@@ -199,7 +203,7 @@ fn empty() -> KeyedState<u16, u32> {
 
 fn apply(state: &mut KeyedState<u16, u32>, writes: &[Write]) {
     for (key, value) in writes {
-        state.update(key, |_, slot| *slot = *value);
+        state.update(key, |_, mut slot| slot.put(*value));
     }
 }
 

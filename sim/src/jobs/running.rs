@@ -228,7 +228,7 @@ impl<J: Running + ?Sized> KeyedProcess for Fold<J> {
         out: &mut impl Emit<Self::Out>,
     ) {
         let value = J::fold(context.state().take(), record.value);
-        *context.state() = Some(value.clone());
+        context.state().set(value.clone());
         out.emit(Entry { key: record.key, value, origin: record.origin });
     }
 

@@ -140,7 +140,7 @@ impl KeyedProcess for FinalCount {
         context: &mut KeyedContext<'_, String, u64>,
         out: &mut impl Emit<Entry<u64>>,
     ) {
-        if let Some(count) = *context.state() {
+        if let Some(count) = context.state().get().copied() {
             out.emit(Entry::new(context.key().clone(), count));
         }
     }

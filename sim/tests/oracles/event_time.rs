@@ -254,12 +254,12 @@ impl KeyedProcess for Slides {
         out: &mut impl Emit<u64>,
     ) {
         let (key, end) = (*context.key(), slide_of(time));
-        let Some(counts) = context.state() else { return };
+        let Some(counts) = context.state().get_mut() else { return };
         let count = counts.range(end + 1 - SLIDES..=end).map(|(_, count)| count).sum();
         out.emit(told(key, end, count));
         counts.retain(|slide, _| *slide > end + self.dropped_before - (SLIDES - 1));
         if counts.is_empty() {
-            *context.state() = None;
+            context.state().take();
         }
     }
 }

@@ -268,14 +268,14 @@ impl KeyedProcess for Alarm {
         context: &mut KeyedContext<'_, u64, BTreeSet<u64>>,
         out: &mut impl Emit<u64>,
     ) {
-        let Some(numbers) = context.state() else { return };
+        let Some(numbers) = context.state().get_mut() else { return };
         let fired: Vec<u64> = numbers.iter().copied().filter(|n| due(*n) == time).collect();
         for number in fired {
             numbers.remove(&number);
             out.emit(number);
         }
         if numbers.is_empty() {
-            *context.state() = None;
+            context.state().take();
         }
     }
 }
@@ -315,14 +315,14 @@ impl KeyedProcess for Watchful {
         context: &mut KeyedContext<'_, u64, (BTreeSet<u64>, EventTime)>,
         out: &mut impl Emit<u64>,
     ) {
-        let Some((numbers, _)) = context.state() else { return };
+        let Some((numbers, _)) = context.state().get_mut() else { return };
         let fired: Vec<u64> = numbers.iter().copied().filter(|n| due(*n) == time).collect();
         for number in fired {
             numbers.remove(&number);
             out.emit(number);
         }
         if time == EventTime::MAX {
-            *context.state() = None;
+            context.state().take();
         }
     }
 }

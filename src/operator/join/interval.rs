@@ -151,7 +151,7 @@ fn drop_while<T>(kept: &mut BTreeMap<EventTime, Vec<T>>, is_done: impl Fn(EventT
 
 fn keep<K: Key, L, R>(kept: Partners<L, R>, context: &mut KeyedContext<'_, K, Partners<L, R>>) {
     let is_empty = kept.left.is_empty() && kept.right.is_empty();
-    *context.state() = (!is_empty).then_some(kept);
+    context.state().put((!is_empty).then_some(kept));
 }
 
 #[cfg(test)]

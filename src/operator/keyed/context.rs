@@ -5,6 +5,7 @@ use crate::state::kinds::{
     AggregatingDescriptor, AggregatingView, ListDescriptor, ListView, MapDescriptor, MapView,
     ReducingDescriptor, ReducingView, Times, ValueDescriptor, ValueView,
 };
+use crate::state::slot::Slot;
 use crate::state::timers::Timers;
 use crate::time::{EventTime, ProcessingTime};
 
@@ -39,20 +40,20 @@ impl<K: Key> Timing<K> {
 /// One key's state and timers while a record or a timer of that key is handled.
 pub struct KeyedContext<'a, K, S> {
     pub(super) key: &'a K,
-    pub(super) state: &'a mut Option<S>,
+    pub(super) state: Slot<'a, S>,
     pub(super) timing: &'a mut Timing<K>,
 }
 
-impl<K: Key, S> KeyedContext<'_, K, S> {
+impl<'a, K: Key, S> KeyedContext<'a, K, S> {
     /// The key.
     pub fn key(&self) -> &K {
         self.key
     }
 
-    /// The key's value; setting it to `None` removes the key.
+    /// The key's state; a key of which none is left is removed.
     #[inline]
-    pub fn state(&mut self) -> &mut Option<S> {
-        self.state
+    pub fn state(&mut self) -> &mut Slot<'a, S> {
+        &mut self.state
     }
 
     /// The watermark that the operator has reached. It is part of the state: after a restore it is

@@ -258,7 +258,7 @@ impl<S: Record> KeyedProcess for Keep<S> {
         context: &mut KeyedContext<'_, u64, S>,
         _out: &mut impl Emit<S>,
     ) {
-        *context.state() = Some(record);
+        context.state().set(record);
     }
 }
 

@@ -76,7 +76,7 @@ where
             (self.fold)(value, &record);
             settle(self.lateness, window, value, context, out);
         }
-        *context.state() = (!panes.is_empty()).then_some(panes);
+        context.state().put((!panes.is_empty()).then_some(panes));
         if is_missed && !is_in_any {
             out.emit(Windowed::Late(record));
         }
@@ -117,13 +117,13 @@ pub(super) fn fire<K: Key, V: Record, T>(
     out: &mut impl Emit<Windowed<K, V, T>>,
 ) {
     let key = context.key().clone();
-    let Some(panes) = context.state() else { return };
+    let Some(panes) = context.state().get_mut() else { return };
     for (window, value) in panes.ending_with(time) {
         let (key, value) = (key.clone(), value.clone());
         out.emit(Windowed::Row(WindowRow { key, window, value }));
     }
     panes.drop_gone(lateness, time);
     if panes.is_empty() {
-        *context.state() = None;
+        context.state().take();
     }
 }

@@ -100,7 +100,7 @@ where
             (self.fold)(value, &record);
             settle(self.lateness, session, value, context, out);
         }
-        *context.state() = (!panes.is_empty()).then_some(panes);
+        context.state().put((!panes.is_empty()).then_some(panes));
     }
 
     fn on_timer(

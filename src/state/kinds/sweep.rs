@@ -99,13 +99,6 @@ impl<S> Kinds<S> {
         !self.sweepers.is_empty()
     }
 
-    /// No state where it is as good as none. By value: whoever hands in a reference to a state
-    /// keeps it out of the registers.
-    #[inline(never)]
-    pub(crate) fn settled(&self, state: Option<S>) -> Option<S> {
-        state.filter(|state| !self.is_blank(state))
-    }
-
     /// Whether the state is as good as none.
     pub(crate) fn is_blank(&self, state: &S) -> bool {
         self.is_blank.is_some_and(|is_blank| is_blank(state))
@@ -132,7 +125,7 @@ impl<S> Kinds<S> {
                 sweeper.sweep(value, now, &mut work);
             }
         }
-        *state = self.settled(state.take());
+        state.take_if(|state| self.is_blank(state));
     }
 }
 

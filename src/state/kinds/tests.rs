@@ -56,7 +56,7 @@ fn swept(kinds: &mut Kinds<Parts>, state: &mut Option<Parts>, now: Times, budget
     while !kinds.sweep(value, now, &mut Work::new(budget)) {
         calls += 1;
     }
-    *state = kinds.settled(state.take());
+    state.take_if(|state| kinds.is_blank(state));
     calls
 }
 

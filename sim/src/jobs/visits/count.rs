@@ -57,7 +57,7 @@ impl KeyedProcess for Count {
         context: &mut KeyedContext<'_, String, Visitor>,
         out: &mut impl Emit<Counted>,
     ) {
-        while let Some(visitor) = context.state()
+        while let Some(visitor) = context.state().get_mut()
             && let Some(first) = visitor.waiting.first_entry()
             && first.key().0.event_time() <= time
         {
