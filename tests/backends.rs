@@ -19,6 +19,7 @@ use cofferdam::runtime::{
     CheckpointStore, FileStore, MemoryStore, PutError, Resume, RunEvent, RunOptions, Snapshots,
     StopAt, StoreError, run,
 };
+use cofferdam::state::codec::Compression;
 use cofferdam::storage::StoreKey;
 
 use support::{count_words, often, write_count, write_text};
@@ -153,7 +154,9 @@ fn over(store: &str, folder: &Path) -> RunOptions {
 #[test]
 fn a_job_that_fails_now_and_then_gives_the_same_over_every_store_however_snapshots_are_written() {
     for (number, store) in STORES.into_iter().enumerate() {
-        for snapshots in [Snapshots::Async, Snapshots::Sync] {
+        for (snapshots, compression) in
+            [(Snapshots::Async, Compression::None), (Snapshots::Sync, Compression::Lz4)]
+        {
             let folder = tempfile::tempdir().unwrap();
             let expected = write_text(folder.path(), LINES);
             let lines = Arc::new(AtomicU64::new(0));
@@ -165,7 +168,8 @@ fn a_job_that_fails_now_and_then_gives_the_same_over_every_store_however_snapsho
                 [Mechanism::Aligned, Mechanism::Unaligned, Mechanism::AlignedTimeout][number];
             let config = JobConfig { mechanism, ..often() };
             let job = word_count(folder.path(), "out", config, trip);
-            let report = run(&job, RunOptions { snapshots, ..over(store, folder.path()) }).unwrap();
+            let options = over(store, folder.path());
+            let report = run(&job, RunOptions { snapshots, compression, ..options }).unwrap();
             // Both subtasks may trip in one attempt.
             assert!((1..=2).contains(&report.restarts), "{}", report.restarts);
             assert_eq!(count_words(&folder.path().join("out")), expected, "{store}, {snapshots:?}");

@@ -19,6 +19,7 @@ use cofferdam::runtime::{
     Claim, FileStore, Kept, MemoryStore, Resume, RunError, RunOptions, RunReport, Savepoint,
     SavepointError, StopAt, run,
 };
+use cofferdam::state::codec::Compression;
 use cofferdam::state::key_group::KeyGroup;
 use cofferdam::state::snapshot::{SourceState, TaskState};
 use cofferdam::time::EventTime;
@@ -247,11 +248,16 @@ fn a_savepoint_is_not_written_over_anything_nor_where_there_is_no_state() {
 
 #[test]
 fn every_flipped_bit_and_every_cut_of_a_snapshot_s_files_is_told_of_the_file() {
+    [Compression::None, Compression::Lz4].into_iter().for_each(damage_is_told_of_the_file);
+}
+
+fn damage_is_told_of_the_file(compression: Compression) {
     let (folder, _) = text();
     let path = folder.path();
     let job = job(path, "a", 2, Mechanism::Aligned, || {});
     let store = FileStore::open(path.join("store")).unwrap();
-    run(&job, RunOptions { stop_at: stopping(path, 5).stop_at, ..RunOptions::new(store) }).unwrap();
+    let stop_at = stopping(path, 5).stop_at;
+    run(&job, RunOptions { stop_at, compression, ..RunOptions::new(store) }).unwrap();
     let refuses_damage = |folder: &Path, read: &dyn Fn() -> Result<Savepoint, SavepointError>| {
         read().unwrap();
         for entry in fs::read_dir(folder).unwrap() {

@@ -11,6 +11,7 @@ use crate::runtime::slot::Office;
 use crate::runtime::store::CheckpointStore;
 use crate::runtime::worker::{Roster, Worker};
 use crate::runtime::writer::{self, WriteOrder};
+use crate::state::codec::Compression;
 
 /// The workers and the writer. Dropping it ends them: first the workers, so that nothing is asked
 /// of the writer any more, then the writer when it has written all that was asked.
@@ -53,10 +54,11 @@ impl Crew {
         &mut self,
         orders: Receiver<WriteOrder>,
         store: Arc<dyn CheckpointStore>,
+        compression: Compression,
         coordinator: Sender<ToCoordinator>,
     ) -> io::Result<()> {
         let workers = self.workers.clone();
-        let write = move || writer::run(&orders, &store, &coordinator, &workers);
+        let write = move || writer::run(&orders, &store, compression, &coordinator, &workers);
         self.writer = Some(spawn("writer".to_owned(), write)?);
         Ok(())
     }

@@ -18,7 +18,7 @@ use crate::runtime::slot::{Hands, Slot};
 use crate::runtime::store::{CheckpointStore, StoreError};
 use crate::runtime::writer;
 use crate::state::RestoreError;
-use crate::state::codec::{self, Kind};
+use crate::state::codec::{self, Compression, Kind};
 use crate::state::snapshot::{Extent, SourceState, TaskState};
 use crate::state::store::{Cut, OpenedState, StateSaver, StateStore};
 use crate::storage::{
@@ -342,7 +342,7 @@ pub(super) fn reservation_keys(graph: &PhysicalGraph) -> Vec<(StoreKey, TaskId)>
 }
 
 fn put(store: &dyn CheckpointStore, key: StoreKey, value: &StoreValue) -> Result<(), TaskError> {
-    match writer::put(store, key, value) {
+    match writer::put(store, Compression::None, key, value) {
         StoreOutcome::Stored(_) => Ok(()),
         StoreOutcome::Failed(text) | StoreOutcome::Unknown(text) => Err(TaskError::External(text)),
     }

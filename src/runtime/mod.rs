@@ -109,11 +109,13 @@ pub fn run(job: &Job, options: RunOptions) -> Result<RunReport, RunError> {
         writer: writer.clone(),
         throttle: throttle.clone(),
         counters: counters.clone(),
-        writes: (options.snapshots == Snapshots::Sync).then(|| options.store.clone()),
+        writes: (options.snapshots == Snapshots::Sync)
+            .then(|| (options.store.clone(), options.compression)),
         started,
     });
     let mut crew = crew.map_err(too_many)?;
-    let writer_started = crew.start_writer(orders, options.store.clone(), to_coordinator);
+    let writer_started =
+        crew.start_writer(orders, options.store.clone(), options.compression, to_coordinator);
     writer_started.map_err(too_many)?;
     let conductor = Conductor {
         job,

@@ -9,6 +9,7 @@ use crate::coordinator::{CoordinatorNote, JobError};
 use crate::job::Left;
 use crate::runtime::control::Orders;
 use crate::runtime::store::{CheckpointStore, MemoryStore, StoreError};
+use crate::state::codec::Compression;
 use crate::state::store::StateStore;
 
 /// How to run a job.
@@ -36,6 +37,8 @@ pub struct RunOptions {
     pub left: Left,
     /// Who encodes and writes snapshots.
     pub snapshots: Snapshots,
+    /// Whether parts of checkpoints are compressed. Both kinds are read whatever it says.
+    pub compression: Compression,
     /// When the run leaves its checkpoints behind.
     pub kept: Kept,
     /// Whose the checkpoint or savepoint is that [`Resume::From`] names. If nothing is said: the
@@ -118,6 +121,7 @@ impl RunOptions {
             orders: None,
             left: Left::Refused,
             snapshots: Snapshots::Async,
+            compression: Compression::None,
             kept: Kept::Always,
             claim: None,
         }

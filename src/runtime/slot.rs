@@ -21,6 +21,7 @@ use crate::runtime::store::CheckpointStore;
 use crate::runtime::throttle::{Allowed, Throttle};
 use crate::runtime::worker::Roster;
 use crate::runtime::writer::{self, Asker, WriteOrder};
+use crate::state::codec::Compression;
 use crate::state::store::{SavedState, StateSaver};
 use crate::storage::{StoreKey, StoreReply, StoreRequest, StoreValue};
 use crate::task::{Phase, Task};
@@ -37,7 +38,7 @@ pub(super) struct Office {
     pub(super) throttle: Arc<Throttle>,
     pub(super) counters: Arc<Counters>,
     /// The store, if tasks write their parts of checkpoints themselves.
-    pub(super) writes: Option<Arc<dyn CheckpointStore>>,
+    pub(super) writes: Option<(Arc<dyn CheckpointStore>, Compression)>,
     /// Time is counted from here.
     pub(super) started: Instant,
 }
@@ -505,9 +506,13 @@ impl TaskDriver for Driver<'_, '_> {
         }
         let (office, attempt, task) = (self.around.office, self.attempt, self.task);
         match (&office.writes, request) {
-            (Some(store), StoreRequest::Put { key, value: value @ StoreValue::State(_) }) => {
+            (
+                Some((store, compression)),
+                StoreRequest::Put { key, value: value @ StoreValue::State(_) },
+            ) => {
                 let begun = Instant::now();
-                let reply = StoreReply { key, outcome: writer::put(store.as_ref(), key, &value) };
+                let outcome = writer::put(store.as_ref(), *compression, key, &value);
+                let reply = StoreReply { key, outcome };
                 office.counters.count_sync(begun);
                 writer::complain(task, &reply, &office.coordinator);
                 // A machine hears of its own request after it has been drained.

@@ -9,6 +9,7 @@ use crate::message::TaskError;
 use crate::runtime::guard;
 use crate::runtime::mail::{ToCoordinator, ToWorker, WorkerAddress};
 use crate::runtime::store::{CheckpointStore, PutError};
+use crate::state::codec::Compression;
 use crate::state::snapshot::Extent;
 use crate::storage::{StateHandle, StoreKey, StoreOutcome, StoreReply, StoreRequest, StoreValue};
 
@@ -29,6 +30,7 @@ pub(super) enum Asker {
 pub(super) fn run(
     orders: &Receiver<WriteOrder>,
     store: &Arc<dyn CheckpointStore>,
+    compression: Compression,
     coordinator: &Sender<ToCoordinator>,
     workers: &[WorkerAddress],
 ) {
@@ -41,7 +43,7 @@ pub(super) fn run(
                 continue;
             }
         };
-        let reply = StoreReply { key, outcome: put(store.as_ref(), key, &value) };
+        let reply = StoreReply { key, outcome: put(store.as_ref(), compression, key, &value) };
         match asker {
             // Whoever is gone needs no answer.
             Asker::Coordinator => drop(coordinator.send(ToCoordinator::Stored(reply))),
@@ -65,10 +67,21 @@ pub(super) fn complain(task: TaskId, reply: &StoreReply, coordinator: &Sender<To
     }
 }
 
-/// Encodes and writes a value.
-pub(super) fn put(store: &dyn CheckpointStore, key: StoreKey, value: &StoreValue) -> StoreOutcome {
+/// Encodes and writes a value; compressed if it is a part of a checkpoint.
+pub(super) fn put(
+    store: &dyn CheckpointStore,
+    compression: Compression,
+    key: StoreKey,
+    value: &StoreValue,
+) -> StoreOutcome {
     let outcome = guard::catch(|| {
-        let bytes = value.encode();
+        let bytes = match value {
+            StoreValue::State(_) => compression.apply(value.encode()),
+            StoreValue::Metadata(_)
+            | StoreValue::Reservation(_)
+            | StoreValue::Progress(..)
+            | StoreValue::Attempt(_) => value.encode(),
+        };
         let handle = StateHandle::of(key, &bytes);
         let written = match value {
             StoreValue::Progress(_, Extent::Changes) => store.append(key, &bytes),

@@ -8,8 +8,10 @@
 use crate::id::CheckpointId;
 
 use std::fmt;
+use std::io::{Read, Write};
 use std::marker::PhantomData;
 
+use lz4_flex::frame::{FrameDecoder, FrameEncoder};
 use serde::de::{DeserializeOwned, DeserializeSeed, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -123,6 +125,31 @@ pub enum Kind {
     SavepointPart,
     /// What a program keeps beside a savepoint.
     SavepointNote,
+}
+
+/// Whether what is stored is made smaller.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compression {
+    /// As it is.
+    #[default]
+    None,
+    /// By LZ4, which costs little time.
+    Lz4,
+}
+
+impl Compression {
+    /// The envelope, or one around it that [`open`] opens as well.
+    pub fn apply(self, sealed: Vec<u8>) -> Vec<u8> {
+        match self {
+            Self::None => sealed,
+            Self::Lz4 => {
+                let mut encoder = FrameEncoder::new(vec![0; ENVELOPE_BYTES]);
+                let written = encoder.write_all(&sealed).map(|()| encoder.finish());
+                let bytes = written.expect("a Vec takes every byte");
+                close(bytes.expect("a Vec takes every byte"), FORMAT_VERSION, COMPRESSED)
+            }
+        }
+    }
 }
 
 /// Why bytes are not the value that was asked for.
@@ -283,10 +310,15 @@ impl<'de, T: DeserializeOwned, F: FnMut(T) -> bool> Visitor<'de> for Values<T, F
 pub fn seal<T: Serialize>(kind: Kind, value: &T) -> Vec<u8> {
     let mut bytes = vec![0; ENVELOPE_BYTES];
     kind.format().encode_into(value, &mut bytes);
+    close(bytes, kind.version(), kind.number())
+}
+
+/// Fills in the envelope around what lies behind it.
+fn close(mut bytes: Vec<u8>, version: u16, kind: u16) -> Vec<u8> {
     let (envelope, body) = bytes.split_at_mut(ENVELOPE_BYTES);
     envelope[..4].copy_from_slice(&MAGIC);
-    envelope[4..6].copy_from_slice(&kind.version().to_le_bytes());
-    envelope[6..8].copy_from_slice(&kind.number().to_le_bytes());
+    envelope[4..6].copy_from_slice(&version.to_le_bytes());
+    envelope[6..8].copy_from_slice(&kind.to_le_bytes());
     envelope[8..16].copy_from_slice(&(body.len() as u64).to_le_bytes());
     let checksum = checksum(&envelope[..16], body);
     envelope[16..].copy_from_slice(&checksum.to_le_bytes());
@@ -298,6 +330,19 @@ pub fn seal<T: Serialize>(kind: Kind, value: &T) -> Vec<u8> {
 /// # Errors
 /// If the envelope is torn, corrupt, of another kind or version, or the value is not a `T`.
 pub fn open<T: DeserializeOwned>(kind: Kind, bytes: &[u8]) -> Result<T, DecodeError> {
+    let number = bytes.get(6..8).map(|number| u16::from_le_bytes([number[0], number[1]]));
+    if kind == Kind::State && number == Some(COMPRESSED) {
+        let body = body_of(bytes, kind, COMPRESSED)?;
+        let mut sealed = Vec::new();
+        let mut frame = FrameDecoder::new(body).take(DECODE_BYTES_MAX as u64);
+        frame.read_to_end(&mut sealed).map_err(|error| DecodeError::Value(error.to_string()))?;
+        return kind.format().decode(body_of(&sealed, kind, kind.number())?);
+    }
+    kind.format().decode(body_of(bytes, kind, kind.number())?)
+}
+
+/// What lies in an envelope with this number in place of that of `kind`.
+fn body_of(bytes: &[u8], kind: Kind, wanted_number: u16) -> Result<&[u8], DecodeError> {
     let found = bytes.len() as u64;
     let Some((envelope, body)) = bytes.split_at_checked(ENVELOPE_BYTES) else {
         return Err(DecodeError::Truncated { wanted: ENVELOPE_BYTES as u64, found });
@@ -306,7 +351,7 @@ pub fn open<T: DeserializeOwned>(kind: Kind, bytes: &[u8]) -> Result<T, DecodeEr
         return Err(DecodeError::Magic);
     }
     let number = |at: usize| u16::from_le_bytes([envelope[at], envelope[at + 1]]);
-    if number(6) != kind.number() {
+    if number(6) != wanted_number {
         return Err(DecodeError::Kind { wanted: kind, found: number(6) });
     }
     if number(4) != kind.version() {
@@ -322,7 +367,7 @@ pub fn open<T: DeserializeOwned>(kind: Kind, bytes: &[u8]) -> Result<T, DecodeEr
     if envelope[16..] != checksum(&envelope[..16], body).to_le_bytes() {
         return Err(DecodeError::Checksum);
     }
-    kind.format().decode(body)
+    Ok(body)
 }
 
 /// The envelope that `bytes` begin with, and what lies behind it. If there is none, or not as a
@@ -393,6 +438,8 @@ const CONFIG: bincode::config::Configuration<
 
 const MAGIC: [u8; 4] = *b"CFDM";
 const FORMAT_VERSION: u16 = 7;
+/// The kind of an envelope around a compressed one.
+const COMPRESSED: u16 = 9;
 /// Fields that are added, with a default, do not change it.
 const PORTABLE_VERSION: u16 = 1;
 const ENVELOPE_BYTES: usize = 20;
@@ -417,6 +464,24 @@ mod tests {
             assert!(open::<Vec<u32>>(Kind::Metadata, &damaged).is_err(), "byte {at}");
             assert!(open::<Vec<u32>>(Kind::Metadata, &bytes[..at]).is_err(), "cut at {at}");
         }
+    }
+
+    #[test]
+    fn a_compressed_envelope_opens_as_well_and_damage_is_noticed() {
+        let value = vec![7_u64; 1000];
+        let sealed = seal(Kind::State, &value);
+        assert_eq!(Compression::None.apply(sealed.clone()), sealed);
+        let bytes = Compression::Lz4.apply(sealed.clone());
+        assert!(bytes.len() < sealed.len() / 4, "{} of {}", bytes.len(), sealed.len());
+        assert_eq!(open(Kind::State, &bytes), Ok(value));
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 0x40;
+            assert!(open::<Vec<u64>>(Kind::State, &damaged).is_err(), "byte {at}");
+            assert!(open::<Vec<u64>>(Kind::State, &bytes[..at]).is_err(), "cut at {at}");
+        }
+        let twice = Compression::Lz4.apply(bytes);
+        assert!(matches!(open::<Vec<u64>>(Kind::State, &twice), Err(DecodeError::Kind { .. })));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use cofferdam::config::JobConfig;
 use cofferdam::guarantee::{Guarantee, Mechanism, SinkContract};
 use cofferdam::job::Job;
 use cofferdam::runtime::{Kept, Snapshots};
+use cofferdam::state::codec::Compression;
 use serde::{Deserialize, Serialize};
 
 use crate::cli::barriers::{BarrierArgs, with_default};
@@ -116,6 +117,9 @@ pub(crate) struct CheckpointArgs {
     /// Who encodes and writes a task's part of a checkpoint
     #[arg(long, value_enum, default_value_t = SnapshotArg::Async)]
     snapshots: SnapshotArg,
+    /// Whether tasks' parts of checkpoints are compressed
+    #[arg(long, value_enum, default_value_t = CompressionArg::None)]
+    compression: CompressionArg,
 }
 
 /// As [`Kept`].
@@ -138,6 +142,15 @@ enum SnapshotArg {
     Async,
     /// The task, which stops until its part is stored
     Sync,
+}
+
+/// As [`Compression`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum CompressionArg {
+    /// Written as they are
+    None,
+    /// By LZ4: fewer bytes for some more work
+    Lz4,
 }
 
 /// The name of a flag whose default each command gives.
@@ -172,12 +185,27 @@ impl CheckpointArgs {
     }
 
     /// The flags that torture hands on, each with its value.
-    pub(crate) fn words(&self) -> [(&'static str, String); 2] {
+    pub(crate) fn words(&self) -> [(&'static str, String); 3] {
         let snapshots = match self.snapshots {
             SnapshotArg::Async => "async",
             SnapshotArg::Sync => "sync",
         };
-        [("--retain", self.retain.to_string()), ("--snapshots", snapshots.to_owned())]
+        let compression = match self.compression {
+            CompressionArg::None => "none",
+            CompressionArg::Lz4 => "lz4",
+        };
+        [
+            ("--retain", self.retain.to_string()),
+            ("--snapshots", snapshots.to_owned()),
+            ("--compression", compression.to_owned()),
+        ]
+    }
+
+    pub(crate) fn compression(&self) -> Compression {
+        match self.compression {
+            CompressionArg::None => Compression::None,
+            CompressionArg::Lz4 => Compression::Lz4,
+        }
     }
 
     pub(crate) fn kept(&self) -> Kept {

@@ -190,6 +190,7 @@ pub(crate) fn run(args: &RunArgs, console: &Console) -> Result<Exit, Failure> {
         orders: Some(orders),
         left: args.savepoint.left(),
         snapshots: args.engine.checkpoints.snapshots(),
+        compression: args.engine.checkpoints.compression(),
         kept,
         claim,
     };
