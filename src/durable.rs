@@ -5,6 +5,9 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+#[cfg(target_os = "linux")]
+use rustix::fs::syncfs;
+
 /// Why a file was not replaced.
 #[derive(Debug)]
 pub(crate) enum ReplaceError {
@@ -25,15 +28,37 @@ impl From<ReplaceError> for io::Error {
 /// Puts `bytes` in the place of the file at `path`, as a whole and durably. A name that begins with
 /// [`TEMPORARY_PREFIX`] is left behind by a crash.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), ReplaceError> {
+    place_by(path, |temporary| write_synced(temporary, bytes)).map_err(ReplaceError::Before)?;
+    let (folder, _) = folder_and_name(path);
+    sync_folder(folder).map_err(ReplaceError::Unknown)
+}
+
+/// As [`replace`], but not durably: for that, [`sync_files`] is to follow. If this process alone
+/// dies, the file is whole or not there.
+pub(crate) fn place(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    place_by(path, |temporary| fs::write(temporary, bytes))
+}
+
+fn place_by(path: &Path, write: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
     let (folder, name) = folder_and_name(path);
     let temporary = folder.join(format!("{TEMPORARY_PREFIX}{name}"));
-    let written = write_synced(&temporary, bytes).and_then(|()| fs::rename(&temporary, path));
-    if let Err(error) = written {
+    let written = write(&temporary).and_then(|()| fs::rename(&temporary, path));
+    if written.is_err() {
         // What is left of the temporary file is in nobody's way and is replaced by the next try.
         let _ = fs::remove_file(&temporary);
-        return Err(ReplaceError::Before(error));
     }
-    sync_folder(folder).map_err(ReplaceError::Unknown)
+    written
+}
+
+/// Makes these files of a folder durable, and their names.
+pub(crate) fn sync_files(folder: &Path, files: &[PathBuf]) -> io::Result<()> {
+    // One by one they would wait for the disk as often as there are files.
+    #[cfg(target_os = "linux")]
+    if files.len() > SYNCED_ALONE_MAX {
+        return Ok(syncfs(File::open(folder)?)?);
+    }
+    files.iter().try_for_each(|file| File::open(file)?.sync_all())?;
+    sync_folder(folder)
 }
 
 /// Makes the folder at `path`, and those above it, durably. Others may do the same meanwhile.
@@ -98,6 +123,10 @@ fn folder_and_name(path: &Path) -> (&Path, std::borrow::Cow<'_, str>) {
     (path.parent().expect("a file of ours lies in a folder"), name.to_string_lossy())
 }
 
+/// More files than this are synced with all else that their file system has to write.
+#[cfg(target_os = "linux")]
+const SYNCED_ALONE_MAX: usize = 32;
+
 /// What the name of a file begins with that is not whole yet.
 pub(crate) const TEMPORARY_PREFIX: &str = ".tmp-";
 
@@ -120,6 +149,24 @@ mod tests {
         remove(&inner.join("x")).unwrap();
         remove(&inner.join("x")).unwrap();
         assert!(names_in(&inner.join("missing")).unwrap().is_empty());
+    }
+
+    #[test]
+    fn files_that_are_placed_can_be_synced_few_or_many() {
+        let folder = tempfile::tempdir().unwrap();
+        for count in [0, 1, 40] {
+            let files: Vec<_> = (0..count).map(|n| folder.path().join(n.to_string())).collect();
+            for file in &files {
+                place(file, b"old").unwrap();
+                place(file, b"new").unwrap();
+            }
+            sync_files(folder.path(), &files).unwrap();
+            assert!(files.iter().all(|file| fs::read(file).unwrap() == b"new"));
+            assert_eq!(names_in(folder.path()).unwrap().len(), count);
+        }
+        let gone = folder.path().join("gone");
+        assert!(sync_files(folder.path(), &[gone]).is_err());
+        assert!(place(&folder.path().join("no/folder"), b"x").is_err());
     }
 
     #[test]

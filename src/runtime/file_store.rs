@@ -7,9 +7,10 @@
 //! chk-<id>/metadata                   present: the checkpoint is complete
 //! .lock                               locked by the process that uses the folder
 //! ```
-//! Each file is written whole (see `durable`); names that begin with a dot hold nothing. What is
-//! found at the start is synced before anything relies on it: a rename that was read need not be
-//! durable.
+//! Each file is written whole (see `durable`); names that begin with a dot hold nothing. The parts
+//! of a checkpoint are made durable together, before its metadata is written: each on its own would
+//! wait for the disk, and none is of use before. What is found at the start is synced before anything
+//! relies on it: a rename that was read need not be durable.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
@@ -76,7 +77,17 @@ impl CheckpointStore for FileStore {
         let folder = path.parent().expect("a value lies in a folder");
         durable::create_folder(folder)
             .map_err(|error| PutError::Failed(failed(folder, &error).0))?;
-        durable::replace(&path, bytes).map_err(|error| match error {
+        let written = match key {
+            // Nobody relies on a part before the metadata is there.
+            StoreKey::State { .. } => durable::place(&path, bytes).map_err(ReplaceError::Before),
+            StoreKey::Metadata(_) => sync_parts(folder)
+                .map_err(ReplaceError::Before)
+                .and_then(|()| durable::replace(&path, bytes)),
+            StoreKey::Reservation { .. } | StoreKey::Progress { .. } | StoreKey::Attempt => {
+                durable::replace(&path, bytes)
+            }
+        };
+        written.map_err(|error| match error {
             ReplaceError::Before(error) => PutError::Failed(failed(&path, &error).0),
             ReplaceError::Unknown(error) => PutError::Unknown(failed(&path, &error).0),
         })
@@ -194,6 +205,13 @@ fn remove_parts(folder: &Path) -> io::Result<()> {
         }
     }
     if is_ours { fs::remove_dir(folder) } else { Ok(()) }
+}
+
+/// Makes the parts in the folder of a checkpoint durable.
+fn sync_parts(folder: &Path) -> io::Result<()> {
+    let names = durable::names_in(folder)?.into_iter();
+    let parts: Vec<_> = names.filter(|(name, _)| is_part(name)).map(|(_, path)| path).collect();
+    durable::sync_files(folder, &parts)
 }
 
 /// Whether the name is one of a checkpoint's files: `t<task>-a<attempt>.state`, or the metadata.

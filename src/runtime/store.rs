@@ -10,7 +10,8 @@ use crate::storage::StoreKey;
 /// A durable store. Its calls may block; the runtime makes them on a thread that no record waits
 /// for.
 pub trait CheckpointStore: Send + Sync {
-    /// Writes `bytes` under `key`, atomically and durably.
+    /// Writes `bytes` under `key`, atomically and durably. A task's part of a checkpoint need not
+    /// be durable before the checkpoint's metadata is.
     ///
     /// # Errors
     /// If that failed, or if nobody knows whether it did.
