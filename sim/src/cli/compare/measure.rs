@@ -164,8 +164,8 @@ impl Bench<'_> {
     /// One run over so many records: its report, or what was wrong with it.
     fn run(&self, contender: Contender, records: u64) -> Result<Result<Report, String>, Failure> {
         let place = self.runs.place(self.workload.input(self.runs, records)?);
-        let child = self.runs.start(contender, &place, &[])?;
-        let ended = self.runs.finish(child)?;
+        let run = self.runs.start(contender, &place, &[])?;
+        let ended = self.runs.finish(run)?;
         self.runs.clear(&place);
         // A run that has not read what it was given was not fast, and what it has read again, since
         // it was slow to acknowledge it, does not count.

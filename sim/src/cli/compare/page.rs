@@ -185,7 +185,8 @@ fn against_latency(rows: &[Row], what: &str, part: fn([f64; 2]) -> f64) -> Strin
     };
     let points: Vec<Point> = (1..).zip(rows).filter_map(point).collect();
     let x_axis = Axis::log(points.iter().map(|point| point.x), time);
-    let y_axis = Axis::linear(points.iter().map(|point| point.y), percent);
+    // So that the greatest does not lie on the edge.
+    let y_axis = Axis::linear(points.iter().map(|point| point.y * 1.1), percent);
     plane(&format!("Rows {what} against latency"), &points, x_axis, y_axis)
 }
 

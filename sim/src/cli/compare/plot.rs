@@ -146,8 +146,8 @@ fn draw(svg: &mut String, line: &Line, axis: Axis, shape: Shape, top: f64) {
     }
 }
 
-/// A plot of points. Those that would cover one another stand one above the other; on the line of
-/// zero one below the other, where nothing else can be.
+/// A plot of points. Those that would cover one another stand side by side; on the line of zero one
+/// below the other, where nothing else can be.
 pub(super) fn plane(title: &str, points: &[Point], x_axis: Axis, y_axis: Axis) -> String {
     let mut svg = open(title, PLANE_HEIGHT + AXIS_HEIGHT);
     let (left, top) = (PLANE_LEFT, 10.0);
@@ -167,10 +167,10 @@ pub(super) fn plane(title: &str, points: &[Point], x_axis: Axis, y_axis: Axis) -
     }
     let mut taken: Vec<(f64, f64)> = Vec::new();
     for Point { mark, class, x, y, title } in points {
-        let step = if *y > 0.0 { -DOT } else { DOT };
-        let (x, mut y) = (x_of(*x), y_of(*y));
+        let step = if *y > 0.0 { (DOT, 0.0) } else { (0.0, DOT) };
+        let (mut x, mut y) = (x_of(*x), y_of(*y));
         while taken.iter().any(|(tx, ty)| (tx - x).abs() < DOT && (ty - y).abs() < DOT) {
-            y += step;
+            (x, y) = (x + step.0, y + step.1);
         }
         taken.push((x, y));
         let base = y + 4.0;

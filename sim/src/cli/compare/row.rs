@@ -37,6 +37,7 @@ pub(super) struct Row {
     pub(super) max_recovery_ms: Option<f64>,
     /// How many kills there were; the counts are over all of them.
     pub(super) kills: u64,
+    /// Records that were read again. Without a guarantee they had been read, and not handed out.
     pub(super) replayed: Option<u64>,
     pub(super) lost: Option<u64>,
     pub(super) duplicated: Option<u64>,

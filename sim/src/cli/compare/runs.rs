@@ -123,7 +123,7 @@ impl Runs {
         contender: Contender,
         place: &Place,
         more: &[&str],
-    ) -> Result<Child, Failure> {
+    ) -> Result<Running, Failure> {
         let Mode { guarantee, mechanism, sink } = contender.mode;
         let Common { job, parallelism, interval, state_latency, parameters } = &self.common;
         let program = std::env::current_exe().map_err(|error| failed(&error))?;
@@ -142,11 +142,12 @@ impl Runs {
         }
         command.args(place.input.words()).args(parameters).args(more);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.spawn().map_err(|error| failed(&error))
+        Ok(Running(Some(command.spawn().map_err(|error| failed(&error))?)))
     }
 
     /// Waits for the end of a run: its report, or what it died of.
-    pub(super) fn finish(&self, child: Child) -> Result<Result<Report, String>, Failure> {
+    pub(super) fn finish(&self, mut run: Running) -> Result<Result<Report, String>, Failure> {
+        let child = run.0.take().expect("it is taken at its end");
         let ended = child.wait_with_output().map_err(|error| failed(&error))?;
         self.check()?;
         if ended.status.success() {
@@ -165,12 +166,12 @@ impl Runs {
     /// Calls `look` every millisecond until the run has ended, or `look` has seen enough.
     pub(super) fn watch(
         &self,
-        child: &mut Child,
+        run: &mut Running,
         mut look: impl FnMut() -> io::Result<bool>,
     ) -> Result<(), Failure> {
         loop {
             self.check()?;
-            let has_ended = child.try_wait().map_err(|error| failed(&error))?.is_some();
+            let has_ended = run.has_ended()?;
             if look().map_err(|error| failed(&error))? || has_ended {
                 return Ok(());
             }
@@ -190,6 +191,35 @@ impl Runs {
     pub(super) fn clear(&self, place: &Place) {
         // What stays goes with the folder.
         let _ = fs::remove_dir_all(&place.output);
+    }
+}
+
+/// A run that goes on. It ends with who started it.
+pub(super) struct Running(Option<Child>);
+
+impl Running {
+    pub(super) fn has_ended(&mut self) -> Result<bool, Failure> {
+        let status = self.child().try_wait().map_err(|error| failed(&error))?;
+        Ok(status.is_some())
+    }
+
+    /// Kills it with SIGKILL, unless it has ended.
+    pub(super) fn kill(&mut self) -> Result<(), Failure> {
+        self.child().kill().map_err(|error| failed(&error))
+    }
+
+    fn child(&mut self) -> &mut Child {
+        self.0.as_mut().expect("it is taken at its end")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            // It may have ended; there is nobody left to tell.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }
 

@@ -2,14 +2,13 @@
 //! of rows, and some that are killed, for how long nothing new comes and what is lost or repeated.
 
 use std::path::Path;
-use std::process::Child;
 use std::time::Duration;
 
 use cofferdam::guarantee::Claim;
 
 use super::latency::{Percentiles, Reader, Sight};
 use super::pace::{Nanos, Pace, Schedule, nanos, noted, now};
-use super::runs::{Contender, Place, Report, Runs, failed};
+use super::runs::{Contender, Place, Report, Running, Runs, failed};
 use super::workload::Workload;
 use crate::cli::exit::Failure;
 use crate::cli::torture::{Findings, Judge};
@@ -54,10 +53,10 @@ impl Trials<'_> {
     pub(super) fn calm(&self, contender: Contender) -> Result<Result<Calm, String>, Failure> {
         let trial = self.begin(contender)?;
         let mut reader = trial.reader();
-        let mut child = trial.start(&[])?;
-        self.runs.watch(&mut child, || reader.look().map(|()| false))?;
+        let mut run = trial.start(&[])?;
+        self.runs.watch(&mut run, || reader.look().map(|()| false))?;
         reader.look().map_err(|error| failed(&error))?;
-        if let Err(problem) = self.runs.finish(child)? {
+        if let Err(problem) = self.runs.finish(run)? {
             return Ok(Err(problem));
         }
         let findings = trial.judge.judge(&trial.output())?;
@@ -86,10 +85,10 @@ impl Trials<'_> {
                 Killed::TooLate => continue,
                 Killed::Died(problem) => return Ok(Err(problem)),
             };
-            let mut child = trial.start(&[])?;
-            self.runs.watch(&mut child, || reader.look().map(|()| false))?;
+            let mut run = trial.start(&[])?;
+            self.runs.watch(&mut run, || reader.look().map(|()| false))?;
             reader.look().map_err(|error| failed(&error))?;
-            return match self.runs.finish(child)? {
+            return match self.runs.finish(run)? {
                 Ok(report) => trial.judged(&reader, killed, &report).map(Ok),
                 Err(problem) => Ok(Err(format!("killed, it could not go on: {problem}"))),
             };
@@ -100,14 +99,14 @@ impl Trials<'_> {
 
     /// Starts a run and kills it.
     fn kill(&self, trial: &Trial<'_>, reader: &mut Reader, nth: usize) -> Result<Killed, Failure> {
-        let mut child = trial.start(&["--pace-log", &trial.log()])?;
+        let mut run = trial.start(&["--pace-log", &trial.log()])?;
         let later = self.runs.common.interval.min(self.length / 4) * (nth as u32 % PHASES) / PHASES;
         let moment = trial.schedule.pace.begin + nanos(self.length / 2 + later);
-        self.runs.watch(&mut child, || reader.look().map(|()| now() >= moment))?;
-        let has_ended = child.try_wait().map_err(|error| failed(&error))?.is_some();
-        child.kill().map_err(|error| failed(&error))?;
+        self.runs.watch(&mut run, || reader.look().map(|()| now() >= moment))?;
+        let has_ended = run.has_ended()?;
+        run.kill()?;
         let killed = now();
-        Ok(match self.runs.finish(child)? {
+        Ok(match self.runs.finish(run)? {
             Ok(_) => Killed::TooLate,
             Err(problem) if has_ended => Killed::Died(problem),
             Err(_) => Killed::At(killed),
@@ -181,7 +180,7 @@ impl Trial<'_> {
         self.place.output.to_string_lossy().into_owned()
     }
 
-    fn start(&self, more: &[&str]) -> Result<Child, Failure> {
+    fn start(&self, more: &[&str]) -> Result<Running, Failure> {
         let pace = self.schedule.pace.to_string();
         let words = [&["--origins", "--pace", &pace], more].concat();
         self.runs.start(self.contender, &self.place, &words)

@@ -11,8 +11,7 @@ use crate::jobs::row::{JsonObject, Origin, Row};
 use crate::jobs::{JobError, Setup};
 use crate::workload::splitmix64;
 
-/// As [`super::graph`], with rows that name the number they come from: for who watches it, not for who
-/// measures how fast it is.
+/// As [`super::graph`], for who watches the rows and not for who measures how fast they come.
 pub(super) fn graph(
     source: Numbers,
     keys: u64,
