@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::support::{Folder, cofferdam, command, with, words};
+use crate::support::{Done, Folder, cofferdam, command, named, wait_until, with, words};
 
 /// A comparison that takes a second or so.
 fn short<'a>(more: &[&'a str]) -> Vec<&'a str> {
@@ -145,6 +146,24 @@ fn a_mode_that_has_grown_slower_is_told_and_what_is_not_comparable_is_refused() 
     cofferdam(&against).refuses(&["first.json", "not what --save has left"]);
 }
 
+#[cfg(unix)]
+#[test]
+fn ctrl_c_ends_it_and_its_runs_and_leaves_nothing() {
+    let folder = Folder::new("interrupted");
+    let scratch = folder.path("");
+    // Its runs at a pace would take twenty minutes.
+    let compare = ["compare", "--records", "300", "--length", "10m", "--repeats", "1"];
+    let mut compare = command(&with(&compare, &["--mechanism", "aligned", "--scratch", &scratch]));
+    let child = compare.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let own = || named(&scratch, "cofferdam-compare-").pop();
+    wait_until("a run", || own().is_some_and(|own| !named(own, "out-").is_empty()));
+    let signal = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(signal.unwrap().success());
+    let done = Done::of(child.wait_with_output().unwrap()).exits(130);
+    assert!(done.err.contains("interrupted"), "{done:?}");
+    assert!(named(&scratch, "cofferdam-compare-").is_empty());
+}
+
 #[test]
 fn compare_refuses_what_it_can_not_do() {
     let folder = Folder::new("incomparable");
@@ -177,7 +196,7 @@ fn people_get_tables_and_sentences() {
     let words = short(&["--mechanism", "aligned"]);
     let human: Vec<&str> =
         words.into_iter().filter(|word| !["--format", "json"].contains(word)).collect();
-    let done = crate::support::Done::of(command(&human).output().unwrap()).exits(0);
+    let done = Done::of(command(&human).output().unwrap()).exits(0);
     for part in [
         "RECORDS/S",
         "RECOVERY MS",

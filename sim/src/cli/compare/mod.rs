@@ -48,6 +48,10 @@ pub(crate) use pace::Pace;
 /// Runs that are killed by SIGKILL and resumed show how long nothing new comes, and what is read
 /// again, lost or repeated. Each run is a process of its own.
 #[derive(Debug, Args)]
+#[command(
+    mut_arg(RECORDS, |arg| arg.help(RECORDS_HELP).value_name("N").help_heading("Measuring")),
+    mut_arg(SPLITS, |arg| arg.hide(true))
+)]
 pub(crate) struct CompareArgs {
     /// The job
     #[arg(long, value_name = "JOB", default_value = "wordcount")]
@@ -282,7 +286,7 @@ impl CompareArgs {
 
     fn workload(&self, job: &'static dyn BuiltinJob) -> Result<Workload, Failure> {
         let refuse = |text: String| Err(Failure::usage("compare", text));
-        if self.parameters.given("splits").is_some() {
+        if self.parameters.given(SPLITS).is_some() {
             return refuse("--splits: parts that tasks ask for have no pace: leave it out".into());
         }
         let parameters = self.of_job().of(job)?;
@@ -379,6 +383,10 @@ impl Drop for Progress<'_> {
 }
 
 const RECORDS: &str = "records";
+const RECORDS_HELP: &str = "How many records each run for throughput reads [default: as many as \
+                            take about --length]";
+/// A parameter that the comparison has no use for.
+const SPLITS: &str = "splits";
 /// Enough to look at a job.
 const SAMPLE_RECORDS: u64 = 16;
 const GENERATED_LINES: usize = 20_000;
