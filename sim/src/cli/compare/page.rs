@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::Summary;
 use super::plot::{Axis, Line, Point, Shape, escaped, lines, plane};
 use super::row::Row;
-use super::table::sentences;
+use super::table::{notes, problems, sentences};
 use crate::cli::exit::Failure;
 use crate::cli::output::{Console, grouped};
 
@@ -83,14 +83,11 @@ fn html(rows: &[Row], summary: &Summary<'_>) -> String {
 }
 
 fn tell_problems(page: &mut String, rows: &[Row]) {
-    for row in rows {
-        let notes = row.notes.iter().map(|note| ("note", *note));
-        let problems = row.problems.iter().map(|problem| ("problem", problem.as_str()));
-        for (class, text) in notes.chain(problems) {
-            let mode = row.contender.to_string();
-            let (mode, text) = (escaped(&mode), escaped(text));
-            let _ = writeln!(page, "<p class=\"{class}\"><b>{mode}</b>: {text}</p>");
-        }
+    for text in notes(rows) {
+        let _ = writeln!(page, "<p class=\"note\">{}</p>", escaped(&text));
+    }
+    for text in problems(rows) {
+        let _ = writeln!(page, "<p class=\"problem\">{}</p>", escaped(&text));
     }
 }
 

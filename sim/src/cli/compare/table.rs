@@ -1,5 +1,7 @@
 //! The rows for people: two tables, and in sentences what each guarantee costs and buys.
 
+use std::collections::BTreeMap;
+
 use cofferdam::guarantee::{Guarantee, Mechanism, SinkContract};
 
 use super::Summary;
@@ -26,11 +28,8 @@ pub(super) fn tell(rows: &[Row], summary: &Summary<'_>, console: &Console) {
     kills(rows, paint).lines().for_each(|line| console.say(line));
     console.say("");
     sentences(rows, settings.checkpoint_interval_ms).iter().for_each(|text| console.say(text));
-    for row in rows {
-        let of = |text: &str| format!("{}: {text}", row.contender);
-        row.notes.iter().for_each(|note| console.say(of(note)));
-        row.problems.iter().for_each(|problem| console.say(paint.bad(&of(problem))));
-    }
+    notes(rows).iter().for_each(|text| console.say(text));
+    problems(rows).for_each(|text| console.say(paint.bad(&text)));
     if let Some(changes) = summary.changes {
         tell_changes(changes, console);
     }
@@ -111,6 +110,29 @@ fn kills(rows: &[Row], paint: Paint) -> Table {
         table.row(paint, plain.chain(verdicts));
     }
     table
+}
+
+/// What could not be measured, and why: once for all rows that have the same reason.
+pub(super) fn notes(rows: &[Row]) -> Vec<String> {
+    let mut of: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for row in rows {
+        let name = || row.contender.to_string();
+        row.notes.iter().for_each(|note| of.entry(note).or_default().push(name()));
+    }
+    let text = |(note, names): (&str, Vec<String>)| match names.len() == rows.len() {
+        true => format!("every mode: {note}"),
+        false => format!("{}: {note}", names.join("; ")),
+    };
+    of.into_iter().map(text).collect()
+}
+
+/// What failed or was wrong, and in which mode.
+pub(super) fn problems(rows: &[Row]) -> impl Iterator<Item = String> {
+    let of_row = |row: &Row| {
+        let name = row.contender.to_string();
+        row.problems.iter().map(|text| format!("{name}: {text}")).collect::<Vec<_>>()
+    };
+    rows.iter().flat_map(of_row)
 }
 
 /// What each guarantee costs and buys, by the row of its default mechanism if that was measured.
