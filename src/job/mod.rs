@@ -329,6 +329,19 @@ impl Job {
         self.vertices[vertex.index()].source.as_ref().map(|parts| parts.source.clone())
     }
 
+    /// The same job over what `wrap` makes of each source: for who paces or watches them. Cursors
+    /// are then those of the wrapped source.
+    #[must_use]
+    pub fn over_sources(
+        mut self,
+        wrap: impl Fn(Box<dyn ErasedSource>) -> Box<dyn ErasedSource>,
+    ) -> Self {
+        for parts in self.vertices.iter_mut().filter_map(|vertex| vertex.source.as_mut()) {
+            parts.source = wrap(parts.source.clone());
+        }
+        self
+    }
+
     /// The sink of a vertex, if it writes to one, with its uid. Who writes needs a copy.
     pub fn sink(&self, vertex: VertexId) -> Option<(&Arc<str>, &dyn ErasedSink)> {
         let parts = self.vertices[vertex.index()].sink.as_ref()?;

@@ -10,8 +10,11 @@
 
 mod analyze;
 mod barriers;
+mod compare;
 #[cfg(feature = "sqlite")]
 mod database;
+#[cfg(feature = "sqlite")]
+mod distant;
 mod edit;
 mod exit;
 mod folder;
@@ -60,6 +63,7 @@ enum Command {
     Analyze(analyze::AnalyzeArgs),
     Run(run::RunArgs),
     Torture(torture::TortureArgs),
+    Compare(compare::CompareArgs),
     Suite(suite::SuiteArgs),
     Replay(replay::ReplayArgs),
     Savepoint(snapshots::SavepointArgs),
@@ -73,6 +77,7 @@ impl Command {
             Self::Analyze(args) => analyze::analyze(args, console),
             Self::Run(args) => run::run(args, console),
             Self::Torture(args) => torture::torture(args, console),
+            Self::Compare(args) => compare::compare(args, console),
             Self::Suite(args) => suite::suite(args, console),
             Self::Replay(args) => replay::replay(args, console),
             Self::Savepoint(args) => snapshots::savepoint(args, console),

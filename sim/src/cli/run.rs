@@ -19,6 +19,7 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 
 use crate::cli::barriers::with_default;
+use crate::cli::compare::Pace;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::folder::{self, Description, Folders, Settled};
 use crate::cli::mark::{self, History, Mark, OutputLock};
@@ -58,6 +59,12 @@ pub(crate) struct RunArgs {
     /// Let each line say which source record it comes from
     #[arg(long, hide = true)]
     origins: bool,
+    /// Give each record when it is due, as `compare` says it: RATE@NANOSECONDS since 1970
+    #[arg(long, hide = true, conflicts_with = "rate")]
+    pace: Option<Pace>,
+    /// Where it is noted how many records were read
+    #[arg(long, hide = true, requires = "pace")]
+    pace_log: Option<PathBuf>,
     #[command(flatten)]
     engine: EngineArgs,
 }
@@ -130,6 +137,8 @@ struct Summary {
     checkpoint_max_ms: f64,
     /// The longest that one kept a task from its records.
     checkpoint_sync_max_ms: f64,
+    /// Of all of them together.
+    checkpoint_bytes: u64,
     restarts: u64,
     wall_s: f64,
     records_per_s: f64,
@@ -158,7 +167,7 @@ pub(crate) fn run(args: &RunArgs, console: &Console) -> Result<Exit, Failure> {
     let files =
         Files { inputs: args.input.clone(), output: args.output.clone(), origins: args.origins };
     let setup = Setup { config, ..setup };
-    let built = job.over_files(&files, &setup)?;
+    let built = args.paced(job.over_files(&files, &setup)?);
     let start = args.start(&built.job, console, |output| {
         let Shape { parallelism, .. } = setup.shape;
         let state = args.engine.state.file(output).map(|file| (args.engine.state.home, file));
@@ -278,6 +287,14 @@ impl Leaves {
 }
 
 impl RunArgs {
+    /// The job at the pace that was asked for.
+    fn paced(&self, built: FileJob) -> FileJob {
+        match self.pace {
+            Some(pace) => FileJob { job: pace.over(built.job, self.pace_log.as_deref()), ..built },
+            None => built,
+        }
+    }
+
     /// Looks at whether this run may begin where it is told to, given what earlier ones left.
     fn start(
         &self,
@@ -387,6 +404,7 @@ fn summary(job: &'static str, mode: Mode, report: &RunReport, built: &FileJob) -
         checkpoint_mean_ms: millis(report.checkpoints.duration_mean()),
         checkpoint_max_ms: millis(report.checkpoints.duration_max),
         checkpoint_sync_max_ms: millis(report.checkpoints.sync_max),
+        checkpoint_bytes: report.checkpoints.bytes,
         restarts: report.restarts,
         wall_s: seconds(report.wall),
         records_per_s: (report.records_in as f64 / wall_s.max(1e-9)).round(),

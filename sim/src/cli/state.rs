@@ -2,6 +2,7 @@
 
 use std::path::{self, Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 #[cfg(feature = "sqlite")]
@@ -9,8 +10,10 @@ use cofferdam::connector::sqlite::{self, SqliteStateStore};
 use cofferdam::guarantee::{Mechanism, StateHome};
 use cofferdam::state::store::StateStore;
 
+#[cfg(feature = "sqlite")]
+use crate::cli::distant::Distant;
 use crate::cli::exit::Failure;
-use crate::cli::values::word;
+use crate::cli::values::{interval, word};
 use crate::jobs::{Output, SQLITE};
 
 /// The flags.
@@ -29,6 +32,9 @@ pub(crate) struct StateArgs {
     /// FILE.state beside a database]
     #[arg(long = "state-store", value_name = "sqlite:FILE", value_parser = database)]
     store: Option<PathBuf>,
+    /// How long each access to state that is external takes besides, as if it were far away
+    #[arg(long = "state-latency", value_name = "DURATION", value_parser = interval)]
+    latency: Option<Duration>,
 }
 
 impl StateArgs {
@@ -39,6 +45,9 @@ impl StateArgs {
         let is_external = self.home.is_external();
         let reason = if self.store.is_some() && !is_external {
             "--state-store is for state that is external: add --state external or \
+             --state external-transactional, or leave it out"
+        } else if self.latency.is_some() && !is_external {
+            "--state-latency is for state that is external: add --state external or \
              --state external-transactional, or leave it out"
         } else if is_external && !cfg!(feature = "sqlite") {
             "--state: this program was built without the feature 'sqlite', which external state \
@@ -60,7 +69,11 @@ impl StateArgs {
     pub(crate) fn open(&self, output: &Output, run: &str) -> Option<Arc<dyn StateStore>> {
         let rolls_back = self.home == StateHome::ExternalTransactional;
         let store = SqliteStateStore::new(self.file(output)?, rolls_back);
-        Some(Arc::new(store.of_run(run.to_owned())))
+        let store = Arc::new(store.of_run(run.to_owned()));
+        Some(match self.latency {
+            Some(way) => Arc::new(Distant::new(store, way)),
+            None => store,
+        })
     }
 
     /// No store is built in.
@@ -73,7 +86,12 @@ impl StateArgs {
     pub(crate) fn words(&self, output: &Output) -> Vec<String> {
         let Some(file) = self.file(output) else { return Vec::new() };
         let store = format!("{SQLITE}{}", file.display());
-        ["--state", self.home.word(), "--state-store", &store].map(str::to_owned).to_vec()
+        let mut words =
+            ["--state", self.home.word(), "--state-store", &store].map(str::to_owned).to_vec();
+        if let Some(way) = self.latency {
+            words.extend(["--state-latency".to_owned(), format!("{}ms", way.as_millis())]);
+        }
+        words
     }
 }
 

@@ -174,6 +174,17 @@ impl<const OF_CASE: bool> JobParameters<OF_CASE> {
         self.0.is_empty()
     }
 
+    /// What was given for one flag.
+    pub(crate) fn given(&self, flag: &str) -> Option<&str> {
+        self.0.iter().find(|(given, _)| *given == flag).map(|(_, value)| value.as_str())
+    }
+
+    /// All but what was given for these flags.
+    pub(crate) fn without(&self, flags: &[&str]) -> Self {
+        let others = self.0.iter().filter(|(flag, _)| !flags.contains(flag));
+        Self(others.cloned().collect())
+    }
+
     /// The flags.
     pub(crate) fn flags() -> impl Iterator<Item = &'static str> {
         Self::with_help().into_iter().map(|(flag, _)| flag)

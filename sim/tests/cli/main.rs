@@ -5,6 +5,7 @@
 #![expect(clippy::disallowed_methods, reason = "other processes take their time")]
 
 mod analyze;
+mod compare;
 #[cfg(feature = "sqlite")]
 mod database;
 mod jobs;

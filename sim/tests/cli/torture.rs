@@ -88,6 +88,7 @@ fn state_outside_is_right_after_kills_if_it_rolls_back() {
     }
     let run = ["run", "wordcount", "--input", &input, "--output", &folder.path("none")];
     cofferdam(&with(&run, &["--state-store", "sqlite:x.db"])).refuses(&["--state external"]);
+    cofferdam(&with(&run, &["--state-latency", "1ms"])).refuses(&["--state-latency", "external"]);
     cofferdam(&with(&run, &["--state", "external", "--state-store", "x.db"]))
         .refuses(&["sqlite:x.db"]);
 }

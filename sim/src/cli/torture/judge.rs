@@ -13,12 +13,12 @@ use crate::cli::exit::Failure;
 use crate::cli::output::{Paint, Painted};
 use crate::cli::simulated::ClaimArg;
 use crate::cli::torture::lines::{Line, read_sink};
-use crate::jobs::{BuiltinJob, Case, Output};
+use crate::jobs::{BuiltinJob, Case, CaseData, Format, JobError, Output, Setup};
 use crate::oracle::Seen;
 use crate::reference::{Outcome, RecordId, Rows};
 
 /// What is known about a job and its input.
-pub(super) struct Judge {
+pub(in crate::cli) struct Judge {
     job: &'static dyn BuiltinJob,
     contract: SinkContract,
     case: Case,
@@ -29,25 +29,25 @@ pub(super) struct Judge {
 
 /// What was found.
 #[derive(Debug)]
-pub(super) struct Findings {
-    pub(super) state: Verdict,
-    pub(super) output: Verdict,
-    pub(super) lost: u64,
-    pub(super) duplicated: u64,
-    pub(super) wrong: u64,
+pub(in crate::cli) struct Findings {
+    pub(in crate::cli) state: Verdict,
+    pub(in crate::cli) output: Verdict,
+    pub(in crate::cli) lost: u64,
+    pub(in crate::cli) duplicated: u64,
+    pub(in crate::cli) wrong: u64,
     /// Rows that a run without failures does not have, or has and are not there: whatever the claim
     /// allows of them.
-    pub(super) differing: u64,
+    pub(in crate::cli) differing: u64,
     /// Why nothing can be said, if that is so.
-    pub(super) unjudged: Option<&'static str>,
+    pub(in crate::cli) unjudged: Option<&'static str>,
     /// The first few findings in sentences.
-    pub(super) examples: Vec<String>,
+    pub(in crate::cli) examples: Vec<String>,
 }
 
 /// What can be said about a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Verdict {
+pub(in crate::cli) enum Verdict {
     Held,
     Violated,
     Unknown,
@@ -60,6 +60,29 @@ type Identity = (u64, u32);
 type Counts = BTreeMap<String, u64>;
 
 impl Judge {
+    /// A judge of a job over these lines of a file.
+    pub(in crate::cli) fn of_lines(
+        job: &'static dyn BuiltinJob,
+        setup: &Setup,
+        format: Format,
+        lines: Vec<String>,
+    ) -> Result<Self, JobError> {
+        let offsets = format.record_lines(&lines);
+        let records = lines.len() - usize::from(format.has_header() && !lines.is_empty());
+        let data = CaseData { seed: 0, records, lines: Some(lines.into()) };
+        Ok(Self::new(job, setup.sink, job.case(&data, setup)?, offsets))
+    }
+
+    /// A judge of a job over so many records that it makes itself.
+    pub(in crate::cli) fn of_records(
+        job: &'static dyn BuiltinJob,
+        setup: &Setup,
+        records: u64,
+    ) -> Result<Self, JobError> {
+        let data = CaseData { seed: 0, records: records as usize, lines: None };
+        Ok(Self::new(job, setup.sink, job.case(&data, setup)?, (0..records).collect()))
+    }
+
     pub(super) fn new(
         job: &'static dyn BuiltinJob,
         contract: SinkContract,
@@ -71,18 +94,32 @@ impl Judge {
     }
 
     /// Judges by a claim that somebody makes, in place of what the job promises in this mode.
-    pub(super) fn claiming(self, claim: Option<ClaimArg>) -> Self {
+    pub(in crate::cli) fn claiming(self, claim: Option<ClaimArg>) -> Self {
         let claim = claim.map_or(self.claim, |claim| claim.over(self.claim));
         Self { claim, ..self }
     }
 
     /// How many records there are.
-    pub(super) fn records(&self) -> usize {
+    pub(in crate::cli) fn records(&self) -> usize {
         self.offsets.len()
     }
 
+    /// How many rows a run without failures has, over all sinks.
+    pub(in crate::cli) fn rows_expected(&self) -> u64 {
+        let outcome = self.case.reference.run_all();
+        match self.contract {
+            SinkContract::Idempotent => outcome.tables.values().map(|rows| rows.len() as u64).sum(),
+            SinkContract::Plain
+            | SinkContract::WriteAhead
+            | SinkContract::TwoPhase
+            | SinkContract::Discard => {
+                outcome.outputs.values().map(|rows| rows.iter().count() as u64).sum()
+            }
+        }
+    }
+
     /// What it judges by.
-    pub(super) fn claim(&self) -> Claim {
+    pub(in crate::cli) fn claim(&self) -> Claim {
         self.claim
     }
 
@@ -91,7 +128,7 @@ impl Judge {
     }
 
     /// Judges what the sinks in `output` show.
-    pub(super) fn judge(&self, output: &Output) -> Result<Findings, Failure> {
+    pub(in crate::cli) fn judge(&self, output: &Output) -> Result<Findings, Failure> {
         let mut findings = Findings::default();
         let outcome = self.case.reference.run_all();
         for uid in self.sinks() {
@@ -347,7 +384,7 @@ impl Default for Findings {
 
 impl Findings {
     /// What readers saw, if that was judged.
-    pub(super) fn output_level(&self) -> Option<Seen> {
+    pub(in crate::cli) fn output_level(&self) -> Option<Seen> {
         let (loses, repeats) =
             (self.lost > 0 || self.wrong > 0, self.duplicated > 0 || self.wrong > 0);
         let level = Level::of(loses, repeats);
@@ -359,7 +396,7 @@ impl Findings {
     }
 
     /// A count, if that was judged.
-    pub(super) fn judged(&self, count: u64) -> Option<u64> {
+    pub(in crate::cli) fn judged(&self, count: u64) -> Option<u64> {
         self.unjudged.is_none().then_some(count)
     }
 
@@ -399,7 +436,7 @@ impl Findings {
 }
 
 impl Verdict {
-    pub(super) fn painted(self) -> (&'static str, Painted) {
+    pub(in crate::cli) fn painted(self) -> (&'static str, Painted) {
         match self {
             Self::Held => ("held", Paint::good),
             Self::Violated => ("violated", Paint::bad),

@@ -72,7 +72,7 @@ impl Line {
 }
 
 /// The lines of the input.
-pub(super) fn read_input(path: &Path) -> Result<Vec<String>, Failure> {
+pub(in crate::cli) fn read_input(path: &Path) -> Result<Vec<String>, Failure> {
     let at = path.display();
     let bytes = fs::read(path).map_err(|error| Failure::input(format!("{at}: {error}")))?;
     let text = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&bytes);

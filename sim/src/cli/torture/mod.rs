@@ -23,10 +23,12 @@ use crate::cli::mode::{Backend, CHECKPOINT_INTERVAL, EngineArgs, Mode};
 use crate::cli::output::{Console, Paint, Painted, Table, seconds};
 use crate::cli::simulated::{ClaimArg, claim};
 use crate::cli::values::{find_job, positive, seed};
-use crate::jobs::{BuiltinJob, CaseData, Format, Output};
+use crate::jobs::{BuiltinJob, Format, Output};
 
-use judge::{Findings, Judge, Verdict};
 use victim::Victim;
+
+pub(super) use judge::{Findings, Judge, Verdict};
+pub(super) use lines::read_input;
 
 /// Kill a running job at drawn moments, resume it, and judge its output
 #[derive(Debug, Args)]
@@ -162,15 +164,11 @@ fn judge(
     mode: Mode,
 ) -> Result<Judge, Failure> {
     let lines = lines::read_input(input)?;
-    let numbers = format.record_lines(&lines);
-    let body = lines.len() - usize::from(format.has_header() && !lines.is_empty());
-    let data = CaseData { seed: 0, records: body, lines: Some(lines.into()) };
     let mut setup = mode.setup(args.engine.mode.parallelism, args.engine.parameters.of(job)?);
     setup.config.state = args.engine.state.home;
-    let case = job
-        .case(&data, &setup)
+    let judge = Judge::of_lines(job, &setup, format, lines)
         .map_err(|error| Failure::input(format!("{}: {error}", input.display())))?;
-    Ok(Judge::new(job, mode.sink, case, numbers).claiming(args.claim))
+    Ok(judge.claiming(args.claim))
 }
 
 /// Where the job writes.

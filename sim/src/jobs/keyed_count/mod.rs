@@ -1,6 +1,9 @@
 //! The measuring job: numbers spread over keys, and their running sum by key. Nothing on its way
 //! allocates.
 
+#[cfg(feature = "cli")]
+mod origins;
+
 use std::sync::Arc;
 
 use cofferdam::connector::memory::Numbers;
@@ -57,8 +60,12 @@ impl BuiltinJob for KeyedCount {
             records if records <= RECORDS_MAX => Ok(records),
             _ => Err(format!("at most {RECORDS_MAX}, so that no sum overflows")),
         })?;
+        let (keys, source) = (keys(setup)?, Numbers::up_to(records));
         let ends = IntoOutput::new(files, setup.sink);
-        let job = graph(Numbers::up_to(records), keys(setup)?, &ends, setup)?;
+        let job = match files.origins {
+            true => origins::graph(source, keys, &ends, setup)?,
+            false => graph(source, keys, &ends, setup)?,
+        };
         Ok(ends.finish(job))
     }
 }
