@@ -44,9 +44,9 @@ impl KeyedProcess for SumOf {
         context: &mut KeyedContext<'_, u64, u64>,
         out: &mut impl Emit<Sum>,
     ) {
-        let value = context.state().unwrap_or(0) + number;
-        *context.state() = Some(value);
-        out.emit(Sum { pair: (key, value), origin: Some(Origin { offset: number, position: 0 }) });
+        let value = context.state().get_or_insert(0);
+        *value += number;
+        out.emit(Sum { pair: (key, *value), origin: Some(Origin { offset: number, position: 0 }) });
     }
 
     fn answers_each(&self) -> bool {
