@@ -69,6 +69,11 @@ pub trait BuiltinJob: Sync {
         None
     }
 
+    /// Whether records of several tasks meet in one: if not, there is nothing to align.
+    fn merges(&self) -> bool {
+        true
+    }
+
     /// The JSON of a row of the sink `uid`, given in the checkpoint encoding.
     ///
     /// # Errors

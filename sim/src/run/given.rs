@@ -4,7 +4,7 @@
 use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use cofferdam::guarantee::{Mechanism, SinkContract};
+use cofferdam::guarantee::{Mechanism, SinkContract, StateHome};
 use cofferdam::id::AttemptId;
 use cofferdam::trace::{Origin, RecordId};
 
@@ -147,8 +147,10 @@ impl<'a> Taken<'a> {
     /// one record is known to trigger them.
     pub(super) fn fired(&self, sink: &str, rows: &[RowFact<'_>], due: &[&[u8]]) -> Option<Fired> {
         let cells = self.case.reference.by_cell()?;
-        // What all cells had taken in when a barrier emptied one of them, nobody has noted.
-        if cells.is_one() && !self.is_kept() {
+        // Where barriers empty cells, nobody has noted what all of them held together. Where
+        // failures take no state back, a later stage may miss what the first one has given.
+        let stays = self.case.job.config().state == StateHome::External;
+        if cells.is_one() && (stays || !self.is_kept()) {
             return None;
         }
         let mut fired = Fired::default();

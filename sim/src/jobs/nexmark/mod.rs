@@ -43,6 +43,8 @@ pub(crate) trait Query: Sync + Sized + 'static {
     const PARAMETERS: &'static [Parameter];
     /// Whether it goes by event time.
     const IS_TIMED: bool;
+    /// As [`BuiltinJob::merges`].
+    const MERGES: bool = true;
 
     /// The query with these parameters; what is not given is drawn, if there are dice.
     fn with(setup: &Setup, dice: Option<&mut Dice>) -> Result<Self, JobError>;
@@ -76,6 +78,10 @@ impl<Q: Query> BuiltinJob for Nexmark<Q> {
 
     fn parameters(&self) -> &'static [Parameter] {
         Q::PARAMETERS
+    }
+
+    fn merges(&self) -> bool {
+        Q::MERGES
     }
 
     fn row_json(&self, _uid: &str, row: &[u8]) -> Result<Vec<u8>, DecodeError> {

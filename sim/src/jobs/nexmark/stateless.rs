@@ -42,6 +42,7 @@ impl Query for PassThrough {
     const ABOUT: &'static str = "hands on generated events of an auction house as they come";
     const PARAMETERS: &'static [Parameter] = &[RECORDS, SEED, RATE, SHARES, OUT_OF_ORDER];
     const IS_TIMED: bool = false;
+    const MERGES: bool = false;
 
     fn with(_setup: &Setup, _dice: Option<&mut Dice>) -> Result<Self, JobError> {
         Ok(Self)
@@ -65,6 +66,7 @@ impl Query for CurrencyConversion {
     const ABOUT: &'static str = "converts the bids of generated events from dollars to euros";
     const PARAMETERS: &'static [Parameter] = PassThrough::PARAMETERS;
     const IS_TIMED: bool = false;
+    const MERGES: bool = false;
 
     fn with(_setup: &Setup, _dice: Option<&mut Dice>) -> Result<Self, JobError> {
         Ok(Self)
@@ -89,6 +91,7 @@ impl Query for Selection {
     const ABOUT: &'static str = "selects the bids of generated events for some auctions";
     const PARAMETERS: &'static [Parameter] = &[RECORDS, SEED, RATE, SHARES, OUT_OF_ORDER, EVERY];
     const IS_TIMED: bool = false;
+    const MERGES: bool = false;
 
     fn with(setup: &Setup, dice: Option<&mut Dice>) -> Result<Self, JobError> {
         let given = setup.parameters.read(EVERY.flag, at_least_one)?;
