@@ -307,12 +307,18 @@ impl Tally {
 }
 
 /// The windows that a claim depends on: a suite that never hits one of them has shown little.
-pub fn windows_of(mechanism: Mechanism, sink: SinkContract, claim: Claim) -> Vec<Window> {
+/// `merges` says whether the job has tasks in which records of several others meet.
+pub fn windows_of(
+    mechanism: Mechanism,
+    sink: SinkContract,
+    claim: Claim,
+    merges: bool,
+) -> Vec<Window> {
     let mut windows = vec![Window::Receive, Window::Update, Window::Emit];
     if mechanism.takes_checkpoints() {
         windows.extend([Window::Snapshotting, Window::Restoring, Window::Ending]);
         windows.extend([Window::Collecting, Window::Recovering]);
-        windows.push(Window::Aligning);
+        windows.extend(merges.then_some(Window::Aligning));
     } else if mechanism == Mechanism::None {
         windows.push(Window::Reserving);
     }

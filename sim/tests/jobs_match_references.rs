@@ -80,7 +80,8 @@ impl Drive {
             let input = self.case.inputs.iter().find(|input| input.vertex == vertex).unwrap();
             let first = (input.offset_at)(&request.cursor);
             let next = first + records.len() as u64;
-            assert_eq!((input.offset_at)(cursor), next, "the cursor leads elsewhere");
+            // Where subtasks take turns, the records of others lie in between.
+            assert!((input.offset_at)(cursor) >= next, "the cursor leads back");
         }
         self.tasks[task].handle_read(ReadReply { split: request.split, outcome });
         self.tasks[task].flush();
@@ -150,7 +151,7 @@ fn check(job: &dyn BuiltinJob, given: &[(&str, &str)]) {
             assert_eq!(got.outputs, want.outputs, "{} seed {seed}: output", job.name());
         }
         let tasks = case.job.graph().task_count();
-        assert!((2..=20).contains(&tasks), "{} seed {seed}: {tasks} tasks", job.name());
+        assert!((1..=20).contains(&tasks), "{} seed {seed}: {tasks} tasks", job.name());
     }
 }
 

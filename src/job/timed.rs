@@ -176,6 +176,18 @@ where
         self.told_apart(init, fold).filter_map(&rows, Windowed::row)
     }
 
+    /// As [`WindowStream::aggregate`], for a `fold` that changes nothing when it takes the same
+    /// record in again, as a maximum does.
+    pub fn aggregate_idempotent<V: Record, F: FnMut(&mut V, &T) + Clone + Send + 'static>(
+        self,
+        init: V,
+        fold: F,
+    ) -> Stream<impl Segment<Out = WindowRow<K::Key, V>>> {
+        let Self { keyed, uid, windows, lateness, time_of } = self;
+        let windows = FixedWindows::new(windows, lateness, time_of, init, fold).idempotent();
+        keyed.process(&uid, windows).filter_map(&rows_of(&uid), Windowed::row)
+    }
+
     /// As [`WindowStream::aggregate`], with the late records as a stream of their own.
     pub fn aggregate_keeping_late<V: Record, F: FnMut(&mut V, &T) + Clone + Send + 'static>(
         self,

@@ -7,6 +7,7 @@ mod coordinator;
 mod engine_agrees;
 mod key_group;
 mod kinds;
+mod nexmark;
 mod overtaker;
 mod simulation;
 mod state;

@@ -1,5 +1,6 @@
 //! How the values of flags are read, the same for every command.
 
+use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -194,31 +195,43 @@ impl<const OF_CASE: bool> JobParameters<OF_CASE> {
         let of_run = jobs::all().iter().flat_map(|job| of_job(*job, job.parameters()));
         let of_case = jobs::all().iter().flat_map(|job| of_job(*job, job.case_parameters()));
         let of_case = of_case.filter(|_| OF_CASE);
-        job_flags(of_run.filter(|(flag, _)| !(OF_CASE && *flag == "records")).chain(of_case))
+        job_flags(of_run.filter(|(flag, ..)| !(OF_CASE && *flag == "records")).chain(of_case))
     }
 }
 
-/// The flags of a job, each with its help: whose it is, what for, and the default.
+/// The flags of a job, each with its name and help: what it is for, and the default.
 fn of_job(
     job: &dyn BuiltinJob,
     parameters: &[Parameter],
-) -> impl Iterator<Item = (&'static str, String)> {
-    parameters.iter().map(|known| {
-        let help = format!("{}: {} [default: {}]", job.name(), known.help, known.default);
-        (known.flag, help)
+) -> impl Iterator<Item = (&'static str, &'static str, String)> {
+    let name = job.name();
+    parameters.iter().map(move |known| {
+        (known.flag, name, format!("{} [default: {}]", known.help, known.default))
     })
 }
 
-/// Each flag once, with the help of all jobs that have it.
-fn job_flags(all: impl Iterator<Item = (&'static str, String)>) -> Vec<(&'static str, String)> {
-    let mut flags: Vec<(&'static str, String)> = Vec::new();
-    for (flag, help) in all {
-        match flags.iter_mut().find(|(other, _)| *other == flag) {
-            Some((_, text)) => *text = format!("{text}; {help}"),
-            None => flags.push((flag, help)),
+/// Each flag once, with the help of all jobs that have it; where it says the same of several they
+/// are named together.
+fn job_flags(
+    all: impl Iterator<Item = (&'static str, &'static str, String)>,
+) -> Vec<(&'static str, String)> {
+    let mut order: Vec<&'static str> = Vec::new();
+    let mut helps: BTreeMap<&'static str, Vec<(Vec<&'static str>, String)>> = BTreeMap::new();
+    for (flag, job, help) in all {
+        let of_flag = helps.entry(flag).or_insert_with(|| {
+            order.push(flag);
+            Vec::new()
+        });
+        match of_flag.iter_mut().find(|(_, other)| *other == help) {
+            Some((jobs, _)) => jobs.push(job),
+            None => of_flag.push((vec![job], help)),
         }
     }
-    flags
+    let text = |flag| {
+        let texts = helps[flag].iter().map(|(jobs, help)| format!("{}: {help}", jobs.join(", ")));
+        texts.collect::<Vec<String>>().join("; ")
+    };
+    order.into_iter().map(|flag| (flag, text(flag))).collect()
 }
 
 impl<const OF_CASE: bool> FromArgMatches for JobParameters<OF_CASE> {

@@ -8,6 +8,7 @@ mod ends;
 mod files;
 mod keyed_count;
 mod lines;
+pub mod nexmark;
 #[cfg(feature = "cli")]
 mod output;
 mod parameters;
@@ -66,6 +67,11 @@ pub trait BuiltinJob: Sync {
     /// What its input files hold; none if it makes its own input.
     fn reads(&self) -> Option<Format> {
         None
+    }
+
+    /// Whether records of several tasks meet in one: if not, there is nothing to align.
+    fn merges(&self) -> bool {
+        true
     }
 
     /// The JSON of a row of the sink `uid`, given in the checkpoint encoding.
@@ -228,6 +234,15 @@ pub fn all() -> &'static [&'static dyn BuiltinJob] {
         &timed::ByTime::<timed::Windows>::NEW,
         &timed::ByTime::<timed::IntervalJoin>::NEW,
         &timed::ByTime::<timed::Enrich>::NEW,
+        &nexmark::Nexmark::<nexmark::PassThrough>::NEW,
+        &nexmark::Nexmark::<nexmark::CurrencyConversion>::NEW,
+        &nexmark::Nexmark::<nexmark::Selection>::NEW,
+        &nexmark::Nexmark::<nexmark::LocalItems>::NEW,
+        &nexmark::Nexmark::<nexmark::CategoryPrices>::NEW,
+        &nexmark::Nexmark::<nexmark::HotItems>::NEW,
+        &nexmark::Nexmark::<nexmark::SellerPrices>::NEW,
+        &nexmark::Nexmark::<nexmark::HighestBids>::NEW,
+        &nexmark::Nexmark::<nexmark::NewUsers>::NEW,
         &random_graph::RandomGraph,
     ]
 }

@@ -28,8 +28,13 @@ pub trait Row: Record {
 
     /// What a discarding sink adds to its checksum.
     fn checksum(&self) -> u64 {
-        codec::encode(self).iter().fold(0, |sum, byte| splitmix64(sum ^ u64::from(*byte)))
+        checksum(self)
     }
+}
+
+/// The checksum of what a row is encoded to.
+pub(crate) fn checksum<R: Record>(row: &R) -> u64 {
+    codec::encode(row).iter().fold(0, |sum, byte| splitmix64(sum ^ u64::from(*byte)))
 }
 
 /// The JSON of a row in the checkpoint encoding.

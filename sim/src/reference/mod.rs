@@ -3,6 +3,7 @@
 //! They know neither tasks nor channels nor failures.
 
 pub(crate) mod joins;
+pub(crate) mod nexmark;
 pub(crate) mod random_graph;
 pub(crate) mod running;
 pub(crate) mod smoke_alarm;
@@ -171,6 +172,12 @@ pub trait ByCell {
         Kinship::Successors
     }
 
+    /// Whether rows come of what all cells together have taken in, since other state stands behind
+    /// them. Then any key stands for all.
+    fn is_one(&self) -> bool {
+        false
+    }
+
     /// Every row for this sink that a cell gives when it takes in exactly these records, with one
     /// effect for each occurrence, in this order, until nothing can follow; in the order in which
     /// it gives them.
@@ -208,7 +215,11 @@ impl Outcome {
 
     /// Notes one emitted row, and that it is now the row of the encoded `key` in the table.
     pub(crate) fn row<R: Serialize>(&mut self, uid: &str, key: Vec<u8>, row: &R) {
-        let row = codec::encode(row);
+        self.encoded_row(uid, key, codec::encode(row));
+    }
+
+    /// As [`Outcome::row`], of a row that is encoded.
+    pub(crate) fn encoded_row(&mut self, uid: &str, key: Vec<u8>, row: Vec<u8>) {
         of_uid(&mut self.outputs, uid).push(&row);
         of_uid(&mut self.tables, uid).insert(key, row);
     }

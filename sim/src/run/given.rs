@@ -4,7 +4,7 @@
 use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use cofferdam::guarantee::{Mechanism, SinkContract};
+use cofferdam::guarantee::{Mechanism, SinkContract, StateHome};
 use cofferdam::id::AttemptId;
 use cofferdam::trace::{Origin, RecordId};
 
@@ -14,6 +14,9 @@ use crate::log::Log;
 use crate::oracle::{Fired, Given, RowFact, are_same_rows};
 use crate::reference::{ByCell, Kinship, Outcome, Table};
 use crate::world::{Applied, World, cell_hash};
+
+/// The name of all cells together.
+const ALL: u64 = 0;
 
 /// What each cell has taken in.
 pub(super) struct Taken<'a> {
@@ -45,8 +48,10 @@ impl<'a> Taken<'a> {
         for applied in log.iter() {
             of_cells.entry(applied.cell).or_default().push(applied.origin);
         }
+        let is_one = self.case.reference.by_cell().is_some_and(ByCell::is_one);
         let is_kept = self.is_kept();
         for (cell, origins) in of_cells {
+            let cell = if is_one { ALL } else { cell };
             let lists = self.lists.entry(cell).or_default();
             match lists.last_mut().filter(|list| is_kept && list.attempt == attempt) {
                 // What was dealt out anew is with the first subtask, whoever has the cell.
@@ -58,7 +63,10 @@ impl<'a> Taken<'a> {
 
     fn lists(&self, cells: &dyn ByCell, key: &[u8]) -> &[List] {
         let vertices = vertices_of(&self.case.job);
-        let cell = vertices.get(cells.operator()).map(|vertex| cell_hash(*vertex, key));
+        let cell = match cells.is_one() {
+            true => Some(ALL),
+            false => vertices.get(cells.operator()).map(|vertex| cell_hash(*vertex, key)),
+        };
         cell.and_then(|cell| self.lists.get(&cell)).map_or(&[], Vec::as_slice)
     }
 
@@ -139,13 +147,20 @@ impl<'a> Taken<'a> {
     /// one record is known to trigger them.
     pub(super) fn fired(&self, sink: &str, rows: &[RowFact<'_>], due: &[&[u8]]) -> Option<Fired> {
         let cells = self.case.reference.by_cell()?;
+        // Where barriers empty cells, nobody has noted what all of them held together. Where
+        // failures take no state back, a later stage may miss what the first one has given.
+        let stays = self.case.job.config().state == StateHome::External;
+        if cells.is_one() && (stays || !self.is_kept()) {
+            return None;
+        }
         let mut fired = Fired::default();
         if !self.is_kept() {
             fired.due = counts(due.iter().map(|row| row.to_vec()));
         }
         let shown: BTreeSet<(AttemptId, &[u8])> =
             rows.iter().map(|row| (row.attempt, row.bytes)).collect();
-        for key in &cells.keys() {
+        let keys = if cells.is_one() { vec![Vec::new()] } else { cells.keys() };
+        for key in &keys {
             let lists = self.lists(cells, key);
             let repeats = |list: &List| without_repeats(&list.origins).len() < list.origins.len();
             let kinship = cells.kinship();

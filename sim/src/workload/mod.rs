@@ -1,6 +1,7 @@
 //! Generated inputs: small and nasty, the same for a seed in every process and in every version.
 
 pub(crate) mod events;
+pub mod nexmark;
 pub mod plan;
 pub mod readings;
 pub mod text;

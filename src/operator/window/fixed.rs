@@ -4,9 +4,9 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use crate::element::Record;
-use crate::operator::Emit;
 use crate::operator::keyed::{KeyedContext, KeyedProcess};
 use crate::operator::window::{Lateness, Panes, Window, WindowRow, Windowed, Windows};
+use crate::operator::{Emit, RowsRestOn};
 use crate::state::key_group::Key;
 use crate::time::EventTime;
 
@@ -17,6 +17,7 @@ pub struct FixedWindows<K, T, V, TimeOf, Fold> {
     time_of: TimeOf,
     init: V,
     fold: Fold,
+    is_idempotent: bool,
     types: PhantomData<fn(K, T)>,
 }
 
@@ -25,7 +26,14 @@ impl<K, T, V, TimeOf, Fold> FixedWindows<K, T, V, TimeOf, Fold> {
     /// record's event time.
     pub fn new(windows: Windows, lateness: Duration, time_of: TimeOf, init: V, fold: Fold) -> Self {
         let lateness = Lateness::new(lateness);
-        Self { windows, lateness, time_of, init, fold, types: PhantomData }
+        let is_idempotent = false;
+        Self { windows, lateness, time_of, init, fold, is_idempotent, types: PhantomData }
+    }
+
+    /// Declares that `fold` changes nothing when it takes the same record in again. Late records
+    /// are left out then: one that comes again is late if its window is gone.
+    pub fn idempotent(self) -> Self {
+        Self { is_idempotent: true, ..self }
     }
 }
 
@@ -37,6 +45,7 @@ impl<K, T, V: Clone, TimeOf: Clone, Fold: Clone> Clone for FixedWindows<K, T, V,
             time_of: self.time_of.clone(),
             init: self.init.clone(),
             fold: self.fold.clone(),
+            is_idempotent: self.is_idempotent,
             types: PhantomData,
         }
     }
@@ -77,7 +86,7 @@ where
             settle(self.lateness, window, value, context, out);
         }
         context.state().put((!panes.is_empty()).then_some(panes));
-        if is_missed && !is_in_any {
+        if is_missed && !is_in_any && !self.is_idempotent {
             out.emit(Windowed::Late(record));
         }
     }
@@ -89,6 +98,19 @@ where
         out: &mut impl Emit<Windowed<K, V, T>>,
     ) {
         fire(self.lateness, time, context, out);
+    }
+
+    fn is_idempotent(&self) -> bool {
+        self.is_idempotent
+    }
+
+    /// Within the allowed lateness a record that comes again sends the row of its window again.
+    fn absorbs_repeats(&self) -> bool {
+        self.is_idempotent && self.lateness.is_none()
+    }
+
+    fn rows_rest_on(&self) -> RowsRestOn {
+        if self.is_idempotent { RowsRestOn::Records } else { RowsRestOn::Counts }
     }
 }
 

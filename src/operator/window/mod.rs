@@ -169,6 +169,11 @@ impl Lateness {
         Self(whole_millis(lateness))
     }
 
+    /// Whether nothing is taken in by a window that is complete.
+    const fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
     /// The watermark at which the state of `window` is dropped.
     fn drop_at(self, window: Window) -> EventTime {
         window.last().saturating_add(self.0)

@@ -1,4 +1,5 @@
 use super::*;
+use crate::operator::RowsRestOn;
 use crate::operator::chain::{Named, Segment};
 use crate::operator::keyed::{ByRef, Keyed, KeyedProcess};
 use crate::state::codec::Format;
@@ -200,6 +201,28 @@ fn a_late_record_joins_a_session_that_is_there() {
     assert!(under.watermark(25).is_empty());
     assert_eq!(under.visits('a', [10, 11, 1]), ["a 10 late", "a 1 late"]);
     assert_eq!(under.watermark(29), ["a 11..30 2"]);
+}
+
+#[test]
+fn an_idempotent_fold_absorbs_what_comes_again_unless_windows_wait_for_late_records() {
+    let largest = |largest: &mut u32, visit: &Visit| *largest = (*largest).max(visit.1 as u32);
+    let windows = |lateness| {
+        FixedWindows::new(Windows::tumbling(ms(10)), ms(lateness), time_of, 0, largest).idempotent()
+    };
+    let traits = |lateness| {
+        let mut described = Vec::new();
+        Under::new(windows(lateness)).operator.describe(&mut described);
+        described[0].1
+    };
+    assert!(traits(0).idempotent && traits(0).absorbs && traits(0).rows == RowsRestOn::Records);
+    assert!(traits(5).idempotent && !traits(5).absorbs);
+    let mut under = Under::new(windows(0));
+    assert!(under.visits('a', [3, 7, 3]).is_empty());
+    assert_eq!(under.watermark(9), ["a 0..10 7"]);
+    assert!(under.visits('a', [3]).is_empty());
+    let mut under = Under::new(windows(5));
+    under.watermark(9);
+    assert_eq!(under.visits('a', [3, 3]), ["a 0..10 3", "a 0..10 3"]);
 }
 
 #[test]

@@ -86,7 +86,7 @@ fn tell_missed_windows(finished: &Finished<'_>, console: &Console) -> bool {
     let mut vacuous = false;
     for (row, tally) in finished.rows() {
         let run::Mode { guarantee, mechanism, sink, .. } = row.mode;
-        let wanted = windows_of(mechanism, sink, row.claim);
+        let wanted = windows_of(mechanism, sink, row.claim, row.job.merges());
         let missed = tally.missed(&wanted);
         if missed.is_empty() || tally.runs == 0 {
             continue;

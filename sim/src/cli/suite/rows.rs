@@ -202,7 +202,12 @@ impl<'a> RowOut<'a> {
             refuting_seeds: tally.refuted,
             faults_injected: tally.faults(),
             windows: tally.windows.iter().map(|(w, count)| (story::word(w), *count)).collect(),
-            missed_windows: words(tally.missed(&windows_of(mechanism, sink, row.claim))),
+            missed_windows: words(tally.missed(&windows_of(
+                mechanism,
+                sink,
+                row.claim,
+                row.job.merges(),
+            ))),
             disturbances: tally.disturbances.iter().map(|(d, n)| (story::word(d), *n)).collect(),
             oracles: &tally.oracles,
             first_refuting_seed: tally.first_refuting_seed,
