@@ -107,8 +107,8 @@ fn take_and_go_on(folder: &Path, fault: Fault, draw: Draw) -> Result<(), RunErro
         let is_complete =
             matches!(event, RunEvent::Note(CoordinatorNote::CheckpointCompleted { .. }));
         if Savepoint::is_at(&taken) {
-            // Checkpoints that cover no record more than the savepoint are as good as it is. Its own
-            // rows are there once the next one is complete.
+            // Checkpoints that cover no record more than the savepoint are as good as it is. Its
+            // own rows are there once the next one is complete.
             seen += u64::from(is_complete);
             let committed = lines_in(&out).len();
             let has_more = seen > 0 && committed > *covered.get_or_insert(committed);
