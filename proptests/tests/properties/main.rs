@@ -7,6 +7,7 @@ mod engine_agrees;
 mod key_group;
 mod kinds;
 mod overtaker;
+mod ring;
 mod simulation;
 mod state;
 mod tidy;
