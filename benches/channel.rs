@@ -12,14 +12,16 @@
     reason = "a bench has threads and a clock"
 )]
 
-use std::hint::black_box;
+use std::hint::{self, black_box};
 use std::sync::mpsc::{self, TryRecvError, TrySendError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use cofferdam::sync::park;
 use cofferdam::sync::ring::{self, ReceiveError, SendError};
-use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{
+    BenchmarkId, Criterion, SamplingMode, Throughput, criterion_group, criterion_main,
+};
 
 criterion_group!(benches, hand_over, wake_up);
 criterion_main!(benches);
@@ -28,6 +30,9 @@ criterion_main!(benches);
 const RECORDS: usize = 1 << 16;
 /// How many batches a channel holds, as `JobConfig::channel_batches` says by default.
 const CAPACITY: usize = 8;
+
+/// How often a thread looks again before it leaves the core to others.
+const PAUSES_PER_YIELD: u32 = 256;
 
 type Batch = Vec<u64>;
 
@@ -113,7 +118,8 @@ fn crossbeam() -> (crossbeam_channel::Sender<Batch>, crossbeam_channel::Receiver
 fn hand_over(criterion: &mut Criterion) {
     for (name, recycles) in [("allocated", false), ("recycled", true)] {
         let mut group = criterion.benchmark_group(format!("channel/{name}"));
-        group.measurement_time(Duration::from_secs(3)).sample_size(20);
+        // Many short samples, of which some are not disturbed.
+        group.sampling_mode(SamplingMode::Flat).measurement_time(Duration::from_secs(2));
         group.throughput(Throughput::Elements(RECORDS as u64));
         for size in [1, 8, 64, 256, 1024] {
             group.bench_function(BenchmarkId::new("ring", size), |bencher| {
@@ -143,6 +149,7 @@ fn pass<G: Give, T: Take + Send + 'static>(
     let batches = times as usize * RECORDS / size;
     let begun = Instant::now();
     let sending = thread::spawn(move || {
+        let mut pauses = 0;
         for _ in 0..batches {
             let spare = spare.take().ok().flatten().filter(|_| recycles);
             let mut batch: Batch = spare.unwrap_or_else(|| Vec::with_capacity(size));
@@ -150,14 +157,14 @@ fn pass<G: Give, T: Take + Send + 'static>(
             batch.extend(0..size as u64);
             while let Err(again) = give.give(batch) {
                 batch = again;
-                thread::yield_now();
+                pause(&mut pauses);
             }
         }
     });
-    let mut sum = 0;
+    let (mut sum, mut pauses) = (0, 0);
     while let Ok(batch) = take.take() {
         let Some(batch) = batch else {
-            thread::yield_now();
+            pause(&mut pauses);
             continue;
         };
         sum += batch.iter().sum::<u64>();
@@ -172,10 +179,16 @@ fn pass<G: Give, T: Take + Send + 'static>(
     elapsed
 }
 
+/// Waits a little for the other thread, and now and then leaves it the core.
+fn pause(pauses: &mut u32) {
+    *pauses += 1;
+    if pauses.is_multiple_of(PAUSES_PER_YIELD) { thread::yield_now() } else { hint::spin_loop() }
+}
+
 /// From one thread to another that sleeps, and back.
 fn wake_up(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("channel/ping-pong");
-    group.measurement_time(Duration::from_secs(3)).sample_size(20);
+    group.sampling_mode(SamplingMode::Flat).measurement_time(Duration::from_secs(2));
     group.bench_function("ring", |bencher| bencher.iter_custom(ping_own));
     group.bench_function("std", |bencher| {
         bencher.iter_custom(|times| {

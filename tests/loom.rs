@@ -137,6 +137,19 @@ fn a_sender_that_goes_has_all_received_that_it_sent() {
     });
 }
 
+#[test]
+fn a_sender_that_finds_no_room_is_awaited_when_there_is() {
+    model(None, || {
+        let (mut sender, mut receiver) = ring(1);
+        sender.send(1).unwrap();
+        let sending = thread::spawn(move || sender.send(2).is_err());
+        receiver.receive().unwrap();
+        let is_awaited = receiver.is_awaited();
+        let found_no_room = sending.join().unwrap();
+        assert!(is_awaited || !found_no_room);
+    });
+}
+
 /// As the notice of a barrier beside the records before it.
 #[test]
 fn who_finds_something_in_one_ring_finds_what_was_put_into_another_one_before() {

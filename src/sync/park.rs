@@ -66,7 +66,9 @@ impl Parker {
     pub fn rest(&mut self, timeout: Option<Duration>) {
         if !self.has_said_so {
             self.has_said_so = true;
-            self.is_idle.swap(true, Ordering::AcqRel);
+            // No store: loom does not know that it comes after a swap of another thread that took
+            // down the last one.
+            self.is_idle.swap(true, Ordering::Relaxed);
             // Against the one in `unpark`.
             fence(Ordering::SeqCst);
             return;
@@ -88,7 +90,7 @@ impl Parker {
 
     fn get_up(&mut self) {
         self.has_said_so = false;
-        self.is_idle.store(false, Ordering::Release);
+        self.is_idle.store(false, Ordering::Relaxed);
     }
 }
 
@@ -98,7 +100,7 @@ impl Unparker {
     pub fn unpark(&self) {
         // Against the one in `rest`.
         fence(Ordering::SeqCst);
-        if self.is_idle.load(Ordering::Relaxed) && self.is_idle.swap(false, Ordering::AcqRel) {
+        if self.is_idle.load(Ordering::Relaxed) && self.is_idle.swap(false, Ordering::Release) {
             self.thread.unpark();
         }
     }
@@ -146,10 +148,10 @@ mod tests {
             let unparker = given.recv().unwrap();
             unparker.unpark();
             parker.rest(None);
+            assert!(parker.is_idle.load(Ordering::Relaxed), "nothing was left of the call");
             parker.go_on();
-            unparker.unpark();
+            assert!(!parker.is_idle.load(Ordering::Relaxed));
             parker.rest(None);
-            assert!(parker.is_idle.load(Ordering::Relaxed), "nothing was left of earlier calls");
             parker.rest(Some(Duration::ZERO));
             assert!(!parker.is_idle.load(Ordering::Relaxed));
         });
