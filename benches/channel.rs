@@ -13,17 +13,17 @@
 )]
 
 use std::hint::{self, black_box};
-use std::sync::mpsc::{self, TryRecvError, TrySendError};
+use std::sync::mpsc::{self, TrySendError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use cofferdam::sync::park;
-use cofferdam::sync::ring::{self, ReceiveError, SendError};
+use cofferdam::sync::ring::{self, SendError};
 use criterion::{
-    BenchmarkId, Criterion, SamplingMode, Throughput, criterion_group, criterion_main,
+    Bencher, BenchmarkId, Criterion, SamplingMode, Throughput, criterion_group, criterion_main,
 };
 
-criterion_group!(benches, hand_over, wake_up);
+criterion_group!(benches, alone, hand_over, wake_up);
 criterion_main!(benches);
 
 /// How many records are handed over for one figure, whatever the size of the batches.
@@ -41,9 +41,8 @@ trait Give: Send + 'static {
     fn give(&mut self, batch: Batch) -> Result<(), Batch>;
 }
 
-trait Take {
-    /// An error if nothing comes any more.
-    fn take(&mut self) -> Result<Option<Batch>, ()>;
+trait Take: Send + 'static {
+    fn take(&mut self) -> Option<Batch>;
 }
 
 impl Give for ring::Sender<Batch> {
@@ -55,16 +54,11 @@ impl Give for ring::Sender<Batch> {
 }
 
 impl Take for ring::Receiver<Batch> {
-    fn take(&mut self) -> Result<Option<Batch>, ()> {
-        match self.receive() {
-            Ok(batch) => {
-                // As a worker asks after each batch.
-                black_box(self.is_awaited());
-                Ok(Some(batch))
-            }
-            Err(ReceiveError::Empty) => Ok(None),
-            Err(ReceiveError::Closed) => Err(()),
-        }
+    fn take(&mut self) -> Option<Batch> {
+        let batch = self.receive()?;
+        // As a worker asks after each batch.
+        black_box(self.is_awaited());
+        Some(batch)
     }
 }
 
@@ -77,12 +71,8 @@ impl Give for mpsc::SyncSender<Batch> {
 }
 
 impl Take for mpsc::Receiver<Batch> {
-    fn take(&mut self) -> Result<Option<Batch>, ()> {
-        match self.try_recv() {
-            Ok(batch) => Ok(Some(batch)),
-            Err(TryRecvError::Empty) => Ok(None),
-            Err(TryRecvError::Disconnected) => Err(()),
-        }
+    fn take(&mut self) -> Option<Batch> {
+        self.try_recv().ok()
     }
 }
 
@@ -93,13 +83,8 @@ impl Give for crossbeam_channel::Sender<Batch> {
 }
 
 impl Take for crossbeam_channel::Receiver<Batch> {
-    fn take(&mut self) -> Result<Option<Batch>, ()> {
-        use crossbeam_channel::TryRecvError;
-        match self.try_recv() {
-            Ok(batch) => Ok(Some(batch)),
-            Err(TryRecvError::Empty) => Ok(None),
-            Err(TryRecvError::Disconnected) => Err(()),
-        }
+    fn take(&mut self) -> Option<Batch> {
+        self.try_recv().ok()
     }
 }
 
@@ -113,6 +98,27 @@ fn standard() -> (mpsc::SyncSender<Batch>, mpsc::Receiver<Batch>) {
 
 fn crossbeam() -> (crossbeam_channel::Sender<Batch>, crossbeam_channel::Receiver<Batch>) {
     crossbeam_channel::bounded(CAPACITY)
+}
+
+/// What the calls cost if nobody is at the other end: one thread fills and empties the channel.
+fn alone(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("channel/alone");
+    group.throughput(Throughput::Elements(CAPACITY as u64));
+    group.bench_function("ring", |bencher| fill_and_empty(bencher, own()));
+    group.bench_function("std", |bencher| fill_and_empty(bencher, standard()));
+    group.bench_function("crossbeam", |bencher| fill_and_empty(bencher, crossbeam()));
+    group.finish();
+}
+
+fn fill_and_empty(bencher: &mut Bencher<'_>, (mut give, mut take): (impl Give, impl Take)) {
+    bencher.iter(|| {
+        for _ in 0..CAPACITY {
+            give.give(black_box(Vec::new())).expect("there is room");
+        }
+        for _ in 0..CAPACITY {
+            black_box(take.take()).expect("it is full");
+        }
+    });
 }
 
 fn hand_over(criterion: &mut Criterion) {
@@ -138,7 +144,7 @@ fn hand_over(criterion: &mut Criterion) {
 
 /// How long it takes to pass `times` times the records in batches of `size`. If `recycles`, the
 /// receiver gives each batch back through a second channel, and the sender takes what is there.
-fn pass<G: Give, T: Take + Send + 'static>(
+fn pass<G: Give, T: Take>(
     channel: fn() -> (G, T),
     times: u64,
     size: usize,
@@ -151,7 +157,7 @@ fn pass<G: Give, T: Take + Send + 'static>(
     let sending = thread::spawn(move || {
         let mut pauses = 0;
         for _ in 0..batches {
-            let spare = spare.take().ok().flatten().filter(|_| recycles);
+            let spare = spare.take().filter(|_| recycles);
             let mut batch: Batch = spare.unwrap_or_else(|| Vec::with_capacity(size));
             batch.clear();
             batch.extend(0..size as u64);
@@ -162,11 +168,13 @@ fn pass<G: Give, T: Take + Send + 'static>(
         }
     });
     let (mut sum, mut pauses) = (0, 0);
-    while let Ok(batch) = take.take() {
-        let Some(batch) = batch else {
+    let mut received = 0;
+    while received < batches {
+        let Some(batch) = take.take() else {
             pause(&mut pauses);
             continue;
         };
+        received += 1;
         sum += batch.iter().sum::<u64>();
         if recycles {
             // One too many is given back to the allocator.
@@ -248,7 +256,7 @@ fn ping_own(times: u64) -> Duration {
 }
 
 fn wait(parker: &mut park::Parker, receiver: &mut ring::Receiver<()>) {
-    while receiver.receive().is_err() {
+    while receiver.receive().is_none() {
         parker.rest(None);
     }
     parker.go_on();

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use cofferdam::sync::park::{self, Parker, Unparker};
-use cofferdam::sync::ring::{ReceiveError, Receiver, SendError, Sender, ring};
+use cofferdam::sync::ring::{Receiver, SendError, Sender, ring};
 use loom::sync::mpsc;
 use loom::thread;
 
@@ -77,7 +77,7 @@ fn what_is_taken_in_comes_out_in_order_and_what_is_refused_comes_back() {
             }
             let taken_in = sending.join().unwrap();
             assert!(taken_in.len() >= capacity);
-            while let Ok(value) = receiver.receive() {
+            while let Some(value) = receiver.receive() {
                 received.push(value.number);
             }
             assert_eq!(received, taken_in);
@@ -125,11 +125,9 @@ fn a_sender_that_goes_has_all_received_that_it_sent() {
         });
         let mut received = 0;
         for _ in 0..4 {
-            match receiver.receive() {
-                Ok(_) => received += 1,
-                Err(ReceiveError::Empty) => {}
-                Err(ReceiveError::Closed) => assert_eq!(received, 2),
-            }
+            let is_closed = receiver.is_closed();
+            received += usize::from(receiver.receive().is_some());
+            assert!(!is_closed || received == 2);
         }
         sending.join().unwrap();
         drop(receiver);
@@ -139,15 +137,19 @@ fn a_sender_that_goes_has_all_received_that_it_sent() {
 
 #[test]
 fn a_sender_that_finds_no_room_is_awaited_when_there_is() {
-    model(None, || {
-        let (mut sender, mut receiver) = ring(1);
-        sender.send(1).unwrap();
-        let sending = thread::spawn(move || sender.send(2).is_err());
-        receiver.receive().unwrap();
-        let is_awaited = receiver.is_awaited();
-        let found_no_room = sending.join().unwrap();
-        assert!(is_awaited || !found_no_room);
-    });
+    for capacity in [1, 2] {
+        model(None, move || {
+            let (mut sender, mut receiver) = ring(capacity);
+            (0..capacity).for_each(|value| sender.send(value).unwrap());
+            let sending = thread::spawn(move || sender.send(capacity).is_err());
+            let mut is_awaited = false;
+            while receiver.receive().is_some() {
+                is_awaited |= receiver.is_awaited();
+            }
+            let found_no_room = sending.join().unwrap();
+            assert!(is_awaited || !found_no_room);
+        });
+    }
 }
 
 /// As the notice of a barrier beside the records before it.
@@ -162,10 +164,10 @@ fn who_finds_something_in_one_ring_finds_what_was_put_into_another_one_before() 
             sender.send(2).unwrap();
         });
         let first = receiver.receive();
-        if notices.receive().is_ok() {
-            assert_eq!(first.or_else(|_| receiver.receive()), Ok(1));
-        } else if receiver.receive() == Ok(2) {
-            assert_eq!(notices.receive(), Ok(1));
+        if notices.receive().is_some() {
+            assert_eq!(first.or_else(|| receiver.receive()), Some(1));
+        } else if receiver.receive() == Some(2) {
+            assert_eq!(notices.receive(), Some(1));
         }
         sending.join().unwrap();
     });
@@ -235,7 +237,7 @@ fn receive(
     let mut received = 0;
     while received < count {
         match receiver.receive() {
-            Ok(value) => {
+            Some(value) => {
                 assert_eq!(value.number, received);
                 received += 1;
                 parker.go_on();
@@ -243,8 +245,8 @@ fn receive(
                     sending.unpark();
                 }
             }
-            Err(ReceiveError::Empty) => habit.rest(parker),
-            Err(ReceiveError::Closed) => break,
+            None if receiver.is_closed() => break,
+            None => habit.rest(parker),
         }
     }
     drop(receiver);

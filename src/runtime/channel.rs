@@ -133,7 +133,7 @@ impl Intake {
         match self {
             Self::Near(queue) => exchange.queues[*queue].pop_front(),
             Self::Far { queue, sender } => {
-                let element = queue.receive().ok()?;
+                let element = queue.receive()?;
                 exchange.given[*sender] |= queue.is_awaited();
                 Some(element)
             }

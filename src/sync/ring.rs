@@ -55,15 +55,6 @@ pub enum SendError<T> {
     Closed(T),
 }
 
-/// Why nothing was received.
-#[derive(Debug, PartialEq, Eq)]
-pub enum ReceiveError {
-    /// There is nothing yet.
-    Empty,
-    /// There is nothing, and nobody is left to send any.
-    Closed,
-}
-
 impl<T> Sender<T> {
     /// Puts a value into the ring.
     ///
@@ -106,34 +97,40 @@ impl<T> Sender<T> {
 }
 
 impl<T> Receiver<T> {
-    /// Takes the oldest value.
-    ///
-    /// # Errors
-    /// If there is none; what was sent before the sender has gone is received first.
-    pub fn receive(&mut self) -> Result<T, ReceiveError> {
-        let ring = &*self.ring;
+    /// Takes the oldest value, if there is one.
+    pub fn receive(&mut self) -> Option<T> {
         if self.head == self.tail_seen {
-            // Before the count, so that the count is the last one if the sender has gone.
-            let is_closed = ring.marks.sender_gone.load(Ordering::Acquire);
-            self.tail_seen = ring.tail.load(Ordering::Acquire);
+            self.tail_seen = self.ring.tail.load(Ordering::Acquire);
             if self.head == self.tail_seen {
-                return Err(if is_closed { ReceiveError::Closed } else { ReceiveError::Empty });
+                return None;
             }
         }
+        let slot = self.ring.slot(self.head);
         // SAFETY: the sender has put a value there, as its count says, and does not touch the slot
         // again before it sees the count below. There is one receiver, and it is borrowed mutably.
-        let value = ring.slot(self.head).with_mut(|slot| unsafe { (*slot).assume_init_read() });
+        let value = slot.with_mut(|slot| unsafe { (*slot).assume_init_read() });
         self.head = self.head.wrapping_add(1);
         self.ring.head.store(self.head, Ordering::Release);
-        Ok(value)
+        Some(value)
     }
 
-    /// Whether the sender has found no room since this was last asked. To be asked after a value
-    /// was taken; if so, the sender is to be woken: nobody else does it.
+    /// Whether the sender has gone and all that it sent was received.
+    pub fn is_closed(&self) -> bool {
+        // First the mark: behind it the count does not change.
+        self.ring.marks.sender_gone.load(Ordering::Acquire)
+            && self.ring.tail.load(Ordering::Relaxed) == self.head
+    }
+
+    /// Whether the sender has found no room since this was last asked; if so, it is to be woken:
+    /// nobody else does it. To be asked after each value that was taken. A mark that was left just
+    /// now may be missed as long as more values are known to be there, and not after the last one:
+    /// to be sure is dear, and a receiver that has more to take asks again.
     pub fn is_awaited(&self) -> bool {
         let mark = &self.ring.marks.sender_waits;
-        // See `finds_room`.
-        fence(Ordering::SeqCst);
+        if self.head == self.tail_seen {
+            // See `finds_room`.
+            fence(Ordering::SeqCst);
+        }
         mark.load(Ordering::Relaxed) && mark.swap(false, Ordering::Relaxed)
     }
 }
@@ -253,9 +250,9 @@ mod tests {
                 }
                 assert_eq!(sender.send((round, 99)), Err(SendError::Full((round, 99))));
                 for value in 0..capacity {
-                    assert_eq!(receiver.receive(), Ok((round, value)));
+                    assert_eq!(receiver.receive(), Some((round, value)));
                 }
-                assert_eq!(receiver.receive(), Err(ReceiveError::Empty));
+                assert_eq!(receiver.receive(), None);
             }
         }
     }
@@ -266,7 +263,7 @@ mod tests {
         sender.send(1).unwrap();
         assert!(!receiver.is_awaited());
         sender.send(2).unwrap_err();
-        assert_eq!(receiver.receive(), Ok(1));
+        assert_eq!(receiver.receive(), Some(1));
         assert!(receiver.is_awaited());
         assert!(!receiver.is_awaited());
     }
@@ -276,8 +273,9 @@ mod tests {
         let (mut sender, mut receiver) = ring(2);
         sender.send(1).unwrap();
         drop(sender);
-        assert_eq!(receiver.receive(), Ok(1));
-        assert_eq!(receiver.receive(), Err(ReceiveError::Closed));
+        assert!(!receiver.is_closed());
+        assert_eq!(receiver.receive(), Some(1));
+        assert!(receiver.is_closed());
 
         let (mut sender, receiver) = ring(2);
         drop(receiver);
@@ -328,11 +326,10 @@ mod tests {
                         }
                     }
                 });
-                loop {
+                while !receiver.is_closed() {
                     match receiver.receive() {
-                        Ok(value) => received.push(*value),
-                        Err(ReceiveError::Empty) => thread::yield_now(),
-                        Err(ReceiveError::Closed) => break,
+                        Some(value) => received.push(*value),
+                        None => thread::yield_now(),
                     }
                 }
             });
