@@ -26,8 +26,8 @@ use criterion::{
 criterion_group!(benches, alone, hand_over, wake_up);
 criterion_main!(benches);
 
-/// How many records are handed over for one figure, whatever the size of the batches.
-const RECORDS: usize = 1 << 16;
+/// How many batches are handed over for one figure, whatever their size.
+const BATCHES: usize = 256;
 /// How many batches a channel holds, as `JobConfig::channel_batches` says by default.
 const CAPACITY: usize = 8;
 
@@ -125,9 +125,12 @@ fn hand_over(criterion: &mut Criterion) {
     for (name, recycles) in [("allocated", false), ("recycled", true)] {
         let mut group = criterion.benchmark_group(format!("channel/{name}"));
         // Many short samples, of which some are not disturbed.
-        group.sampling_mode(SamplingMode::Flat).measurement_time(Duration::from_secs(2));
-        group.throughput(Throughput::Elements(RECORDS as u64));
+        group
+            .sampling_mode(SamplingMode::Flat)
+            .measurement_time(Duration::from_secs(2))
+            .sample_size(30);
         for size in [1, 8, 64, 256, 1024] {
+            group.throughput(Throughput::Elements((BATCHES * size) as u64));
             group.bench_function(BenchmarkId::new("ring", size), |bencher| {
                 bencher.iter_custom(|times| pass(own, times, size, recycles));
             });
@@ -142,7 +145,7 @@ fn hand_over(criterion: &mut Criterion) {
     }
 }
 
-/// How long it takes to pass `times` times the records in batches of `size`. If `recycles`, the
+/// How long it takes to pass `times` times the batches, of `size` records each. If `recycles`, the
 /// receiver gives each batch back through a second channel, and the sender takes what is there.
 fn pass<G: Give, T: Take>(
     channel: fn() -> (G, T),
@@ -152,7 +155,7 @@ fn pass<G: Give, T: Take>(
 ) -> Duration {
     let (mut give, mut take) = channel();
     let (mut give_back, mut spare) = channel();
-    let batches = times as usize * RECORDS / size;
+    let batches = times as usize * BATCHES;
     let begun = Instant::now();
     let sending = thread::spawn(move || {
         let mut pauses = 0;
@@ -196,7 +199,10 @@ fn pause(pauses: &mut u32) {
 /// From one thread to another that sleeps, and back.
 fn wake_up(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("channel/ping-pong");
-    group.sampling_mode(SamplingMode::Flat).measurement_time(Duration::from_secs(2));
+    group
+        .sampling_mode(SamplingMode::Flat)
+        .measurement_time(Duration::from_secs(2))
+        .sample_size(30);
     group.bench_function("ring", |bencher| bencher.iter_custom(ping_own));
     group.bench_function("std", |bencher| {
         bencher.iter_custom(|times| {
