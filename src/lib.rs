@@ -78,6 +78,8 @@ pub mod operator;
 pub mod runtime;
 pub mod state;
 pub mod storage;
+#[cfg(feature = "threads")]
+pub mod sync;
 pub mod task;
 pub mod time;
 pub mod trace;

@@ -1,6 +1,6 @@
-//! Channels between tasks: a plain queue inside a worker, a bounded queue of the standard library
-//! between two. Both hold at most as many elements as the job allows; what does not fit waits in
-//! the sender's port, in order, and its task gets no input until it is gone.
+//! Channels between tasks: a plain queue inside a worker, a ring between two. Both hold at most as
+//! many elements as the job allows; what does not fit waits in the sender's port, in order, and its
+//! task gets no input until it is gone.
 //!
 //! Where barriers may overtake, a second queue goes beside it, for barriers alone: one that
 //! overtakes travels there, with the number of elements that were sent before it, and one that
@@ -8,12 +8,14 @@
 //! before it in the other queue, because it was put there earlier.
 
 use std::collections::VecDeque;
-use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TrySendError};
+use std::sync::mpsc;
 
 use crate::element::{Barrier, Batch, Element};
 use crate::id::CheckpointId;
+use crate::sync::ring;
 
-/// The queues inside a worker, and the other workers that were given something in this turn.
+/// The queues inside a worker, and the other workers that were given something in this turn:
+/// elements, or the room that they wait for.
 pub(super) struct Exchange {
     queues: Vec<VecDeque<Element>>,
     elements_max: usize,
@@ -47,7 +49,7 @@ pub(super) struct Notice {
 /// The receiving end of a channel.
 pub(super) struct Inlet {
     intake: Intake,
-    notices: Option<Receiver<Notice>>,
+    notices: Option<mpsc::Receiver<Notice>>,
     /// One that was found and is to be heeded.
     noticed: Option<Notice>,
     /// What was taken out of the channel before its turn, with its place, the oldest first.
@@ -61,11 +63,11 @@ pub(super) enum Intake {
     /// From the same worker: the position of the queue.
     Near(usize),
     /// From another worker.
-    Far { queue: Receiver<Element>, sender: usize },
+    Far { queue: ring::Receiver<Element>, sender: usize },
 }
 
 impl Inlet {
-    fn new(intake: Intake, notices: Option<Receiver<Notice>>, restored: Vec<Batch>) -> Self {
+    fn new(intake: Intake, notices: Option<mpsc::Receiver<Notice>>, restored: Vec<Batch>) -> Self {
         let taken = restored.len() as u64;
         let held = (0..).zip(restored.into_iter().map(Element::Batch)).collect();
         Self { intake, notices, noticed: None, held, taken }
@@ -127,12 +129,12 @@ impl Inlet {
 }
 
 impl Intake {
-    fn take(&self, exchange: &mut Exchange) -> Option<Element> {
+    fn take(&mut self, exchange: &mut Exchange) -> Option<Element> {
         match self {
             Self::Near(queue) => exchange.queues[*queue].pop_front(),
             Self::Far { queue, sender } => {
-                let element = queue.try_recv().ok()?;
-                exchange.given[*sender] = true;
+                let element = queue.receive()?;
+                exchange.given[*sender] |= queue.is_awaited();
                 Some(element)
             }
         }
@@ -142,7 +144,7 @@ impl Intake {
 /// The sending end of a channel.
 pub(super) struct Port {
     outlet: Outlet,
-    notices: Option<Sender<Notice>>,
+    notices: Option<mpsc::Sender<Notice>>,
     /// What did not fit, the oldest first. While it is not empty only barriers overtake it.
     waiting: VecDeque<Element>,
     /// How many elements were put into the channel.
@@ -154,7 +156,7 @@ pub(super) enum Outlet {
     /// To the same worker: the position of the queue.
     Near(usize),
     /// To another worker.
-    Far { queue: SyncSender<Element>, receiver: usize },
+    Far { queue: ring::Sender<Element>, receiver: usize },
 }
 
 /// Both ends of a channel that holds `restored`; barriers may overtake there or not.
@@ -268,7 +270,7 @@ fn records<'a>(elements: impl IntoIterator<Item = &'a Element>) -> Vec<Batch> {
 
 impl Outlet {
     /// Gives the element back if there is no room.
-    fn offer(&self, element: Element, exchange: &mut Exchange) -> Result<(), Element> {
+    fn offer(&mut self, element: Element, exchange: &mut Exchange) -> Result<(), Element> {
         match self {
             Self::Near(queue) => {
                 let queue = &mut exchange.queues[*queue];
@@ -278,14 +280,14 @@ impl Outlet {
                 queue.push_back(element);
                 Ok(())
             }
-            Self::Far { queue, receiver } => match queue.try_send(element) {
+            Self::Far { queue, receiver } => match queue.send(element) {
                 Ok(()) => {
                     exchange.given[*receiver] = true;
                     Ok(())
                 }
-                Err(TrySendError::Full(element)) => Err(element),
+                Err(ring::SendError::Full(element)) => Err(element),
                 // The receiver is gone with its whole attempt, and this sender follows.
-                Err(TrySendError::Disconnected(_)) => Ok(()),
+                Err(ring::SendError::Closed(_)) => Ok(()),
             },
         }
     }
@@ -343,7 +345,7 @@ mod tests {
     }
 
     fn far(elements_max: usize) -> (Intake, Outlet) {
-        let (sender, receiver) = mpsc::sync_channel(elements_max);
+        let (sender, receiver) = ring::ring(elements_max);
         let intake = Intake::Far { queue: receiver, sender: 0 };
         (intake, Outlet::Far { queue: sender, receiver: 1 })
     }

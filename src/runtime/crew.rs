@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, OnceLock};
-use std::thread::{self, JoinHandle};
+use std::thread;
 
 use crate::runtime::channel::Exchange;
 use crate::runtime::mail::{ToCoordinator, ToWorker, WorkerAddress};
@@ -12,13 +12,14 @@ use crate::runtime::store::CheckpointStore;
 use crate::runtime::worker::{Roster, Worker};
 use crate::runtime::writer::{self, WriteOrder};
 use crate::state::codec::Compression;
+use crate::sync::park;
 
 /// The workers and the writer. Dropping it ends them: first the workers, so that nothing is asked
 /// of the writer any more, then the writer when it has written all that was asked.
 pub(super) struct Crew {
     pub(super) workers: Vec<WorkerAddress>,
-    threads: Vec<JoinHandle<()>>,
-    writer: Option<JoinHandle<()>>,
+    threads: Vec<park::JoinHandle<()>>,
+    writer: Option<thread::JoinHandle<()>>,
 }
 
 impl Crew {
@@ -37,9 +38,10 @@ impl Crew {
             let (mail, received) = mpsc::channel();
             let exchange = Exchange::new(count, elements_max);
             let worker = Worker::new(office(index, roster.clone()), received, exchange);
-            let handle = spawn(format!("worker-{index}"), move || worker.run())?;
-            crew.workers.push(WorkerAddress { mail, thread: handle.thread().clone() });
-            crew.threads.push(handle);
+            let run = move |parker| worker.run(parker);
+            let (unparker, thread) = park::spawn(format!("worker-{index}"), run)?;
+            crew.workers.push(WorkerAddress { mail, unparker });
+            crew.threads.push(thread);
         }
         let is_first = roster.set(crew.workers.clone()).is_ok();
         assert!(is_first, "it is set here only");
@@ -59,7 +61,7 @@ impl Crew {
     ) -> io::Result<()> {
         let workers = self.workers.clone();
         let write = move || writer::run(&orders, &store, compression, &coordinator, &workers);
-        self.writer = Some(spawn("writer".to_owned(), write)?);
+        self.writer = Some(thread::Builder::new().name("writer".to_owned()).spawn(write)?);
         Ok(())
     }
 }
@@ -71,12 +73,11 @@ impl Drop for Crew {
         }
         // A thread that panicked has been reported by the panic hook and, a worker, to the
         // coordinator.
-        for thread in self.threads.drain(..).chain(self.writer.take()) {
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+        if let Some(thread) = self.writer.take() {
             let _ = thread.join();
         }
     }
-}
-
-fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
-    thread::Builder::new().name(name).spawn(body)
 }

@@ -1,7 +1,6 @@
 //! Putting the tasks of an attempt together: where each begins, and the channels between them.
 
 use std::rc::Rc;
-use std::sync::mpsc;
 use std::thread;
 
 use crate::element::Batch;
@@ -24,6 +23,7 @@ use crate::state::store::{Cut, OpenedState, StateSaver, StateStore};
 use crate::storage::{
     CheckpointMetadata, ProgressLog, StateHandle, StoreKey, StoreOutcome, StoreValue,
 };
+use crate::sync::ring;
 use crate::task::Task;
 
 /// Why a task could not be put together.
@@ -222,7 +222,7 @@ pub(super) fn load(
             cargo[sender].queues += 1;
             (Intake::Near(queue), Outlet::Near(queue))
         } else {
-            let (give, take) = mpsc::sync_channel(elements_max(job));
+            let (give, take) = ring::ring(elements_max(job));
             (Intake::Far { queue: take, sender }, Outlet::Far { queue: give, receiver })
         };
         let may_overtake = job.config().mechanism.stores_in_flight()

@@ -1,22 +1,20 @@
 //! What the threads of a run say to each other, records aside.
 //!
 //! # No wake-up is lost
-//! A worker that finds nothing to do parks. Whoever gives it something - an element, room in a
-//! channel, a message, a reply - first makes that visible (in a queue) and then unparks it. If the
-//! worker looked at the queue before that, the unpark comes after the look: either the worker is
-//! parked and wakes, or it is about to park and finds the token that `unpark` left, so that `park`
-//! returns at once. In both cases it looks at every queue again, and `unpark` happens before the
-//! return of that `park`, so that it sees what was put there. Workers collect whom they have given
-//! something during a turn and unpark each once at its end, before they could park themselves; so
-//! nothing given stays unannounced by a worker that sleeps.
+//! A worker that finds nothing to do sleeps. Whoever gives it something - an element, room in a
+//! channel for which it waits, a message, a reply - first makes that visible (in a queue) and then
+//! unparks it; [`crate::sync::park`] says why that is enough. Workers collect whom they have given
+//! something during a turn and unpark each once at its end, before they could sleep themselves; so
+//! nothing given stays unannounced by a worker that sleeps. Not earlier: one that wakes finds more
+//! to do the later it is woken, and a turn is short.
 
 use std::sync::mpsc::Sender;
-use std::thread::Thread;
 
 use crate::id::{AttemptId, TaskId};
 use crate::message::{TaskMessage, ToPeer, ToTask};
 use crate::runtime::slot::Slot;
 use crate::storage::StoreReply;
+use crate::sync::park::Unparker;
 
 /// To a worker.
 pub(super) enum ToWorker {
@@ -52,14 +50,14 @@ pub(super) enum ToCoordinator {
 #[derive(Clone)]
 pub(super) struct WorkerAddress {
     pub(super) mail: Sender<ToWorker>,
-    pub(super) thread: Thread,
+    pub(super) unparker: Unparker,
 }
 
 impl WorkerAddress {
     /// Leaves a message and wakes the worker. A worker that has ended needs none.
     pub(super) fn send(&self, message: ToWorker) {
         if self.mail.send(message).is_ok() {
-            self.thread.unpark();
+            self.unparker.unpark();
         }
     }
 }

@@ -3,12 +3,13 @@
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::sync::{Arc, OnceLock};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::id::{AttemptId, TaskId};
 use crate::runtime::channel::Exchange;
 use crate::runtime::mail::{ToCoordinator, ToWorker, WorkerAddress};
 use crate::runtime::slot::{Office, Slot, Surroundings};
+use crate::sync::park::Parker;
 use crate::task::Task;
 
 /// The addresses of all workers, known once all of them have been started.
@@ -29,7 +30,7 @@ impl Worker {
     }
 
     /// Works until it is told to quit.
-    pub(super) fn run(mut self) {
+    pub(super) fn run(mut self, mut parker: Parker) {
         let _alarm = Alarm(self.office.coordinator.clone());
         loop {
             let Some(mut moved) = self.read_mail() else { return };
@@ -38,8 +39,10 @@ impl Worker {
                 moved |= slot.step(&mut around);
             }
             self.wake_others();
-            if !moved {
-                self.rest();
+            if moved {
+                parker.go_on();
+            } else {
+                parker.rest(self.patience());
             }
         }
     }
@@ -101,16 +104,14 @@ impl Worker {
 
     fn wake_others(&mut self) {
         for worker in self.exchange.take_given() {
-            self.office.colleague(worker).thread.unpark();
+            self.office.colleague(worker).unparker.unpark();
         }
     }
 
-    /// Parks until somebody gives something (see `mail`), or a task has asked to be woken.
-    fn rest(&self) {
-        match self.slots.iter().filter_map(|slot| slot.wake_at(&self.office)).min() {
-            Some(at) => thread::park_timeout(at.saturating_duration_since(Instant::now())),
-            None => thread::park(),
-        }
+    /// How long the worker may sleep: until a task has asked to be woken.
+    fn patience(&self) -> Option<Duration> {
+        let first = self.slots.iter().filter_map(|slot| slot.wake_at(&self.office)).min();
+        first.map(|at| at.saturating_duration_since(Instant::now()))
     }
 }
 

@@ -9,6 +9,7 @@ mod key_group;
 mod kinds;
 mod nexmark;
 mod overtaker;
+mod ring;
 mod simulation;
 mod state;
 mod tidy;

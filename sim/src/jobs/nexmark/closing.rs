@@ -249,11 +249,11 @@ impl KeyedProcess for Close {
                 let closing = |price| Closing { auction, seller, category, price, expires };
                 bidding.price.map(closing).into_iter().for_each(|closing| out.emit(closing));
             }
-            Some(_) => *context.state() = Some(bidding),
+            Some(_) => context.state().set(bidding),
             // No auction that opens from now on counts them.
             None => {
                 bidding.early.retain(|(early, _)| *early > time);
-                context.state().set(bidding).filter(|bidding| !bidding.early.is_empty());
+                context.state().put(Some(bidding).filter(|bidding| !bidding.early.is_empty()));
             }
         }
     }
