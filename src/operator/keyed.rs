@@ -254,7 +254,7 @@ impl<P: KeyedProcess, S: KeySelector<P::In, Key = P::Key>> Operator for Keyed<P,
                 *hash = self.selector.with_key(record, KeyHash::of);
                 *guess = self.state.prefetch(*hash);
             }
-            for (hash, guess) in hashes.iter().zip(&mut guesses).take(count) {
+            for (hash, guess) in hashes[..count].iter().zip(&mut guesses[..count]) {
                 self.state.guess(*hash, guess);
             }
             for (guess, record) in guesses[..count].iter().zip(records.by_ref()) {

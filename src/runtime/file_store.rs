@@ -9,8 +9,8 @@
 //! ```
 //! Each file is written whole (see `durable`); names that begin with a dot hold nothing. The parts
 //! of a checkpoint are made durable together, before its metadata is written: each on its own would
-//! wait for the disk, and none is of use before. What is found at the start is synced before anything
-//! relies on it: a rename that was read need not be durable.
+//! wait for the disk, and none is of use before. What is found at the start is synced before
+//! anything relies on it: a rename that was read need not be durable.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};

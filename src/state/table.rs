@@ -2,8 +2,9 @@
 //! that says where each entry stands. Half empty as it has to be, the index still fits the caches,
 //! and no memory of entries is vacant.
 //!
-//! The index uses open addressing with linear probing, from the first slot of a bucket on; a removal
-//! shifts the numbers behind it back, so there are no tombstones. The last entry moves into the gap.
+//! The index uses open addressing with linear probing, from the first slot of a bucket on; a
+//! removal shifts the numbers behind it back, so there are no tombstones. The last entry moves into
+//! the gap.
 //!
 //! No dependency whose layout could change: the same operations give the same iteration order on
 //! every machine.
@@ -27,9 +28,8 @@ pub struct Table<K, S> {
     stand_in: Option<S>,
     /// Either vacant or an entry's position in the low bits, as many as the size of the index
     /// needs, and a part of its hash in the others.
-    index: Box<[u32]>,
-    /// 64 less the binary logarithm of the size of the index: the home of a hash is its high bits
-    /// but for the lowest of them.
+    index: Box<[[u32; BUCKET_SLOTS]]>,
+    /// 64 less the binary logarithm of the number of buckets: the home of a hash is its high bits.
     shift: u32,
 }
 
@@ -103,9 +103,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Table<K, S> {
     #[inline]
     pub(crate) fn guess(&self, hash: KeyHash) -> usize {
         let fragment = self.fragment(hash);
-        let slots = self.index.get(self.home(hash)..);
-        let bucket = slots.and_then(|slots| slots.first_chunk::<BUCKET_SLOTS>());
-        let Some(bucket) = bucket else { return usize::MAX };
+        let Some(bucket) = self.index.get(self.home(hash)) else { return usize::MAX };
         // No branch, since it can not be predicted which slot it is: another fragment, or a vacant
         // slot, gives a number that is larger than any position.
         bucket.iter().fold(u32::MAX, |least, slot| least.min(slot ^ fragment)) as usize
@@ -159,26 +157,32 @@ impl<K: Hash + Eq + Clone, S: Clone> Table<K, S> {
         self.entries.iter().map(|(key, state)| (key, state))
     }
 
-    /// The first slot of a bucket. Meaningless without an index.
+    /// The bucket at whose first slot a search begins. Meaningless without an index.
     #[inline]
     fn home(&self, hash: KeyHash) -> usize {
-        hash.get().wrapping_shr(self.shift) as usize & !(BUCKET_SLOTS - 1)
+        hash.get().wrapping_shr(self.shift) as usize
+    }
+
+    #[inline]
+    fn slots(&self) -> &[u32] {
+        self.index.as_flattened()
     }
 
     /// The part of `hash` that a slot keeps.
     #[inline]
     fn fragment(&self, hash: KeyHash) -> u32 {
-        hash.low() as u32 & !(self.index.len() as u32).wrapping_sub(1)
+        hash.low() as u32 & !(self.slots().len() as u32).wrapping_sub(1)
     }
 
     /// The position of `key`, whose hash is `hash`, if there is an index.
     #[inline]
     pub fn find(&self, hash: KeyHash, key: &K) -> Option<usize> {
-        let mask = self.index.len().checked_sub(1)?;
+        let slots = self.slots();
+        let mask = slots.len().checked_sub(1)?;
         let fragment = self.fragment(hash);
-        let mut at = self.home(hash);
+        let mut at = self.home(hash) * BUCKET_SLOTS;
         loop {
-            let slot = self.index[at];
+            let slot = slots[at];
             // Another fragment, or a vacant slot, gives a number that is too large for a position.
             let position = (slot ^ fragment) as usize;
             if let Some((found, _)) = self.entries.get(position)
@@ -195,7 +199,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Table<K, S> {
 
     /// Adds an entry for `key`, whose hash is `hash` and which has none.
     pub fn insert(&mut self, hash: KeyHash, key: K, state: S) {
-        if (self.len() + 1) * LOAD_DENOMINATOR > self.index.len() * LOAD_NUMERATOR {
+        if (self.len() + 1) * LOAD_DENOMINATOR > self.slots().len() * LOAD_NUMERATOR {
             self.index_anew();
         }
         self.stand_in.get_or_insert_with(|| state.clone());
@@ -218,25 +222,29 @@ impl<K: Hash + Eq + Clone, S: Clone> Table<K, S> {
         let slots = (entries * LOAD_DENOMINATOR).div_ceil(LOAD_NUMERATOR);
         let slots = slots.next_power_of_two().max(SLOTS_MIN);
         assert!(slots <= SLOTS_MAX, "a table holds at most {SLOTS_MAX} entries");
-        self.index = vec![VACANT; slots].into();
-        self.shift = u64::BITS - slots.trailing_zeros();
+        let buckets = slots / BUCKET_SLOTS;
+        self.index = vec![[VACANT; BUCKET_SLOTS]; buckets].into();
+        self.shift = u64::BITS - buckets.trailing_zeros();
     }
 
     /// Puts the number of an entry into the first vacant slot from its home on.
     fn enter(&mut self, hash: KeyHash, position: usize) {
-        let mut at = self.home(hash);
-        while self.index[at] != VACANT {
-            at = (at + 1) & (self.index.len() - 1);
+        let number = self.fragment(hash) | position as u32;
+        let mut at = self.home(hash) * BUCKET_SLOTS;
+        let slots = self.index.as_flattened_mut();
+        while slots[at] != VACANT {
+            at = (at + 1) & (slots.len() - 1);
         }
-        self.index[at] = self.fragment(hash) | position as u32;
+        slots[at] = number;
     }
 
     /// The slot with the number of the entry at `position`, whose hash is `hash`.
     fn slot_of(&self, hash: KeyHash, position: usize) -> usize {
         let number = self.fragment(hash) | position as u32;
-        let mut at = self.home(hash);
-        while self.index[at] != number {
-            at = (at + 1) & (self.index.len() - 1);
+        let slots = self.slots();
+        let mut at = self.home(hash) * BUCKET_SLOTS;
+        while slots[at] != number {
+            at = (at + 1) & (slots.len() - 1);
         }
         at
     }
@@ -254,7 +262,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Table<K, S> {
         if position < last {
             let moved = KeyHash::of(&self.entries[last].0);
             let slot = self.slot_of(moved, last);
-            self.index[slot] = self.fragment(moved) | position as u32;
+            self.index.as_flattened_mut()[slot] = self.fragment(moved) | position as u32;
         }
         self.entries.swap_remove(position).1
     }
@@ -262,14 +270,14 @@ impl<K: Hash + Eq + Clone, S: Clone> Table<K, S> {
     /// Vacates slot `at` and moves later numbers of the run back, so that none is cut off from its
     /// home.
     fn vacate(&mut self, mut at: usize) {
-        let mask = self.index.len() - 1;
-        self.index[at] = VACANT;
+        let mask = self.slots().len() - 1;
+        self.index.as_flattened_mut()[at] = VACANT;
         let mut next = (at + 1) & mask;
-        while self.index[next] != VACANT {
-            let position = self.index[next] as usize & mask;
-            let home = self.home(KeyHash::of(&self.entries[position].0));
+        while self.slots()[next] != VACANT {
+            let position = self.slots()[next] as usize & mask;
+            let home = self.home(KeyHash::of(&self.entries[position].0)) * BUCKET_SLOTS;
             if next.wrapping_sub(home) & mask >= next.wrapping_sub(at) & mask {
-                self.index.swap(at, next);
+                self.index.as_flattened_mut().swap(at, next);
                 at = next;
             }
             next = (next + 1) & mask;
