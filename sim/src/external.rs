@@ -388,9 +388,18 @@ impl External {
         Ok(self.sink(portion.vertex).portions.get(&portion).is_some_and(|is_marked| *is_marked))
     }
 
-    /// The rows of a subtask that its worker's death would lose.
-    pub fn unflushed(&mut self, vertex: VertexId, subtask: SubtaskIndex) -> usize {
-        self.sink(vertex).visible.get(&subtask).map_or(0, |w| w.rows.len() - w.flushed)
+    /// The rows of a subtask that the death of the worker that runs this attempt of it would lose.
+    /// What an earlier attempt has written lies with another worker, which may still flush it.
+    pub fn unflushed(
+        &mut self,
+        vertex: VertexId,
+        subtask: SubtaskIndex,
+        attempt: AttemptId,
+    ) -> usize {
+        let Some(written) = self.sink(vertex).visible.get(&subtask) else { return 0 };
+        let unflushed = written.rows.range(written.flushed, written.rows.len() - written.flushed);
+        // Only the last ones can go: what stands before another attempt's row stays.
+        unflushed.fold(0, |own, row| if row.attempt == attempt { own + 1 } else { 0 })
     }
 
     /// Loses the last `rows` rows of a subtask.
@@ -452,5 +461,36 @@ impl External {
             }
             Some(_) | None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cofferdam::config::JobConfig;
+    use cofferdam::connector::memory::{Collect, Numbers};
+    use cofferdam::job::JobBuilder;
+
+    use super::*;
+
+    #[test]
+    fn the_death_of_one_attempt_takes_no_rows_of_another() {
+        let builder = JobBuilder::new("numbers", 1);
+        builder.source("numbers", Numbers::up_to(1)).sink("out", Collect::default());
+        let job = builder.build(JobConfig::default()).unwrap();
+        let (vertex, subtask) = (VertexId::new(0), SubtaskIndex::new(0));
+        let mut external = External::new(None);
+        external.add(vertex, job.sink(vertex).unwrap().1, None);
+        let mut write = |attempt: u64, rows: usize| {
+            let attempt = AttemptId::new(attempt);
+            let origin = Origin { record: None, path: 0 };
+            let row = Row { origin, attempt, bytes: RowBytes::new(), key: None };
+            external.write(vertex, subtask, attempt, None, vec![row; rows]).unwrap();
+        };
+        write(1, 3);
+        write(2, 2);
+        let mut unflushed = |attempt| external.unflushed(vertex, subtask, AttemptId::new(attempt));
+        assert_eq!([1, 2, 3].map(&mut unflushed), [0, 2, 0]);
+        external.flush(vertex, subtask, AttemptId::new(2)).unwrap();
+        assert_eq!(external.unflushed(vertex, subtask, AttemptId::new(2)), 0);
     }
 }

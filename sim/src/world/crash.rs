@@ -103,7 +103,7 @@ impl World {
             return;
         }
         self.external.forget_worker(vertex, subtask);
-        let unflushed = self.external.unflushed(vertex, subtask) as u64;
+        let unflushed = self.external.unflushed(vertex, subtask, attempt) as u64;
         let lost = self.decider.below(Choice::CrashFate, id.get(), unflushed + 1);
         if lost > 0 {
             self.external.lose(vertex, subtask, lost as usize);
