@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 
 use crate::element::{Batch, Record};
+use crate::id::SubtaskIndex;
 use crate::operator::keyed::KeySelector;
 use crate::state::hash::KeyHash;
 use crate::state::key_group::KeyGroupAssigner;
@@ -113,17 +114,25 @@ impl<T: Record, S: KeySelector<T>> Route for ByKey<T, S> {
             return send(0, batch);
         }
         let Self { selector, assigner, batch_records, waiting, .. } = self;
-        for record in batch.into_records::<T>() {
-            let target =
-                selector.with_key(&record, |key| assigner.subtask_of_key(KeyHash::of(key)));
-            let target = target.index();
-            let queue = &mut waiting[target];
-            if queue.is_empty() {
-                queue.reserve_exact(*batch_records);
+        let mut records = batch.into_records::<T>().into_iter();
+        let (mut hashes, mut targets) = ([0; BLOCK], [SubtaskIndex::new(0); BLOCK]);
+        while let ahead = records.as_slice()
+            && !ahead.is_empty()
+        {
+            let count = ahead.len().min(BLOCK);
+            for (record, hash) in ahead.iter().zip(&mut hashes) {
+                *hash = selector.with_key(record, |key| KeyHash::of(key).low());
             }
-            queue.push(record);
-            if queue.len() == *batch_records {
-                send(target, Batch::new(std::mem::take(queue)));
+            assigner.find_subtasks(&hashes[..count], &mut targets);
+            for (target, record) in targets[..count].iter().zip(records.by_ref()) {
+                let queue = &mut waiting[target.index()];
+                if queue.is_empty() {
+                    make_room(queue, *batch_records);
+                }
+                queue.push(record);
+                if queue.len() == *batch_records {
+                    hand_out(target.index(), queue, send);
+                }
             }
         }
     }
@@ -131,7 +140,7 @@ impl<T: Record, S: KeySelector<T>> Route for ByKey<T, S> {
     fn flush(&mut self, send: &mut dyn FnMut(usize, Batch)) {
         for (target, queue) in self.waiting.iter_mut().enumerate() {
             if !queue.is_empty() {
-                send(target, Batch::new(std::mem::take(queue)));
+                hand_out(target, queue, send);
             }
         }
     }
@@ -146,3 +155,19 @@ impl<T: Record, S: KeySelector<T>> Route for ByKey<T, S> {
         })
     }
 }
+
+#[cold]
+#[inline(never)]
+fn make_room<T>(queue: &mut Vec<T>, records: usize) {
+    queue.reserve_exact(records);
+}
+
+/// Not part of the loop over the records, which it would take registers from.
+#[cold]
+#[inline(never)]
+fn hand_out<T: Record>(target: usize, queue: &mut Vec<T>, send: &mut dyn FnMut(usize, Batch)) {
+    send(target, Batch::new(std::mem::take(queue)));
+}
+
+/// How many records are looked at together.
+const BLOCK: usize = 32;

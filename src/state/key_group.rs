@@ -6,13 +6,13 @@
 
 use std::fmt;
 use std::hash::Hash;
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::element::Record;
 use crate::id::SubtaskIndex;
 use crate::state::hash::KeyHash;
+use crate::state::processor::with_wide_vectors;
 
 /// What state can be kept by. Every type with these traits is a key; nothing is to be implemented.
 /// Equal keys must have equal hashes and equal encodings.
@@ -148,13 +148,11 @@ impl fmt::Display for KeyGroupRange {
     }
 }
 
-/// The way from a key to its subtask, for one parallelism, without a division.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The way from a key to its subtask, for one parallelism.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyGroupAssigner {
     max: KeyGroupCount,
     parallelism: u32,
-    /// The owner of each group.
-    owners: Arc<[SubtaskIndex]>,
 }
 
 impl KeyGroupAssigner {
@@ -162,10 +160,9 @@ impl KeyGroupAssigner {
     ///
     /// # Panics
     /// If there are no subtasks, or more than groups.
-    pub fn new(max: KeyGroupCount, parallelism: u32) -> Self {
-        let groups = KeyGroupRange::all(max).groups();
-        let owners = groups.map(|group| subtask_of(group, parallelism, max)).collect();
-        Self { max, parallelism, owners }
+    pub const fn new(max: KeyGroupCount, parallelism: u32) -> Self {
+        assert_parallelism(parallelism, max);
+        Self { max, parallelism }
     }
 
     /// How many groups there are.
@@ -182,15 +179,27 @@ impl KeyGroupAssigner {
     ///
     /// # Panics
     /// If there is no such group.
-    #[inline]
-    pub fn subtask(&self, group: KeyGroup) -> SubtaskIndex {
-        self.owners[usize::from(group.0)]
+    pub const fn subtask(&self, group: KeyGroup) -> SubtaskIndex {
+        subtask_of(group, self.parallelism, self.max)
     }
 
-    /// The owner of a key with this hash.
+    /// Finds the owners of keys by the [low parts](KeyHash::low) of their hashes: many together
+    /// cost a fraction of what each costs alone. Whichever of the two is shorter says how many.
     #[inline]
-    pub fn subtask_of_key(&self, hash: KeyHash) -> SubtaskIndex {
-        self.subtask(self.max.group_of(hash))
+    pub fn find_subtasks(&self, hashes: &[i32], subtasks: &mut [SubtaskIndex]) {
+        let (max, parallelism) = (self.max, self.parallelism);
+        if !max.0.is_power_of_two() {
+            for (subtask, hash) in subtasks.iter_mut().zip(hashes) {
+                *subtask = self.subtask(key_group_of(*hash, max));
+            }
+            return;
+        }
+        let (mask, bits) = (max.0 - 1, max.0.trailing_zeros());
+        with_wide_vectors(|| {
+            for (subtask, hash) in subtasks.iter_mut().zip(hashes) {
+                *subtask = SubtaskIndex::new((murmur(*hash) & mask) * parallelism >> bits);
+            }
+        });
     }
 
     /// The groups that `subtask` owns.

@@ -16,7 +16,7 @@
 use std::hash::Hash;
 
 use crate::state::hash::KeyHash;
-use crate::state::prefetch::prefetch;
+use crate::state::processor::prefetch;
 use crate::state::slot::Slot;
 
 /// A hash table from keys to states. Empty, it allocates nothing.

@@ -5,20 +5,27 @@ use cofferdam::state::hash::KeyHash;
 use cofferdam::state::key_group::{
     KeyGroupAssigner, KeyGroupCount, default_max_parallelism, range_of, subtask_of,
 };
+use proptest::collection::vec;
 use proptest::prelude::*;
 
 proptest! {
     #[test]
-    fn the_owner_of_a_key_owns_its_group((max, parallelism) in sizes(), key: u64) {
-        let assigner = KeyGroupAssigner::new(max, parallelism);
-        let hash = KeyHash::of(&key);
-        let group = max.group_of(hash);
-        prop_assert!(u32::from(group.get()) < max.get());
-        let owner = assigner.subtask_of_key(hash);
-        prop_assert_eq!(owner, subtask_of(group, parallelism, max));
-        let owners = (0..parallelism).map(SubtaskIndex::new);
-        let owners = owners.filter(|subtask| range_of(*subtask, parallelism, max).contains(group));
-        prop_assert_eq!(owners.collect::<Vec<_>>(), vec![owner]);
+    fn the_owners_of_keys_own_their_groups(
+        (max, parallelism) in sizes(),
+        keys in vec(any::<u64>(), 0..40),
+    ) {
+        let hashes: Vec<_> = keys.iter().map(KeyHash::of).collect();
+        let low: Vec<_> = hashes.iter().map(|hash| hash.low()).collect();
+        let mut found = vec![SubtaskIndex::new(u32::MAX); keys.len()];
+        KeyGroupAssigner::new(max, parallelism).find_subtasks(&low, &mut found);
+        for (hash, owner) in hashes.into_iter().zip(found) {
+            let group = max.group_of(hash);
+            prop_assert!(u32::from(group.get()) < max.get());
+            prop_assert_eq!(owner, subtask_of(group, parallelism, max));
+            let all = (0..parallelism).map(SubtaskIndex::new);
+            let owners = all.filter(|subtask| range_of(*subtask, parallelism, max).contains(group));
+            prop_assert_eq!(owners.collect::<Vec<_>>(), vec![owner]);
+        }
     }
 
     #[test]
@@ -39,6 +46,8 @@ proptest! {
 }
 
 fn sizes() -> impl Strategy<Value = (KeyGroupCount, u32)> {
-    (1_u32..=700)
+    // Powers of two are usual, and computed in a way of their own.
+    let powers = (0..10).prop_map(|bits| 1_u32 << bits);
+    prop_oneof![1_u32..=700, powers]
         .prop_flat_map(|max| (Just(KeyGroupCount::new(max).expect("within 1 to 32768")), 1..=max))
 }

@@ -43,7 +43,7 @@ const BANS: [(&str, &[&str]); 2] = [
 const KNOWN_TO_JUDGES: [&str; 4] = ["id", "time", "guarantee", "trace"];
 
 /// The only places for unsafe code.
-const UNSAFE_PLACES: [&str; 2] = ["src/sync/", "src/state/prefetch.rs"];
+const UNSAFE_PLACES: [&str; 2] = ["src/sync/", "src/state/processor.rs"];
 
 const COLUMNS_MAX: usize = 100;
 const FUNCTION_LINES_MAX: usize = 70;
