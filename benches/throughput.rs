@@ -5,8 +5,9 @@
 //! engine (exactly once, a checkpoint a second into files) in turn, on one worker and on two, and
 //! prints the medians; after that, at most once through the same path.
 //!
-//! `cargo bench --bench throughput -- matrix [RECORDS]` runs every mechanism with few keys and many,
-//! on one worker and on two: RECORDS at the most, fewer where that would take more than a second.
+//! `cargo bench --bench throughput -- matrix [RECORDS]` runs every mechanism with few keys and
+//! many, on one worker and on two: RECORDS at the most, fewer where that would take more than a
+//! second.
 
 #![expect(clippy::disallowed_types, clippy::disallowed_methods, reason = "it measures time")]
 
