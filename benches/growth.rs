@@ -1,11 +1,16 @@
 //! How throughput, memory, checkpoints and recovery grow with keys, with the size of their state,
 //! with subtasks and with sources: keyed-count, exactly once, checkpoints in files.
 //! `cargo bench --bench growth -- [MILLION_RECORDS]`. Each row is a process of its own, so that the
-//! memory of one is not that of another.
+//! memory of one is not that of another. With the word `memory`: only what a key takes, beside a
+//! hash map.
 #![expect(clippy::disallowed_types, clippy::disallowed_methods, reason = "it measures time")]
 #![expect(clippy::print_stdout, reason = "it is read by people")]
 
-use std::fs;
+#[path = "common/memory.rs"]
+mod memory;
+#[path = "common/mixed.rs"]
+mod mixed;
+
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -15,7 +20,14 @@ use cofferdam::connector::memory::{DiscardSink, Numbers};
 use cofferdam::element::Record;
 use cofferdam::job::JobBuilder;
 use cofferdam::runtime::{FileStore, RunOptions, RunReport, run};
+use cofferdam::state::heap::KeyedState;
+use cofferdam::state::key_group::{KeyGroupCount, KeyGroupRange};
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
+
+use crate::memory::status_kb;
+use crate::mixed::splitmix64;
 
 /// What a row is about.
 #[derive(Clone, Copy)]
@@ -31,6 +43,12 @@ struct Row {
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
     let numbers: Vec<u64> = words.iter().filter_map(|word| word.parse().ok()).collect();
+    if words.first().is_some_and(|word| word == "memory") {
+        return match numbers[..] {
+            [keys, of_engine] => println!("{:.1}", bytes_a_key(keys, of_engine == 1)),
+            _ => show_memory(),
+        };
+    }
     if let [keys, padding, subtasks, sources, records] = numbers[..] {
         return measure(Row { keys, padding, subtasks, sources, records });
     }
@@ -53,20 +71,55 @@ fn main() {
     }
 }
 
+/// The memory that a key and its state of eight bytes each take, in keyed state and in a hash map
+/// that both grow from nothing.
+fn show_memory() {
+    println!("resident bytes a key of (u64, u64):\n\n| keys | engine | hashbrown |");
+    println!("| --- | --- | --- |");
+    for keys in [1_000_000_u64, 10_000_000] {
+        let [engine, map] =
+            ["1", "0"].map(|which| in_another_process(&["memory", &keys.to_string(), which]));
+        println!("| {keys} | {} | {} |", engine.trim_end(), map.trim_end());
+    }
+}
+
+fn bytes_a_key(keys: u64, of_engine: bool) -> f64 {
+    let before = status_kb("VmRSS");
+    let all = KeyGroupCount::new(128).expect("a number of groups that there can be");
+    let mut state = KeyedState::<u64, u64>::new(KeyGroupRange::all(all), all);
+    let mut map = HashMap::<u64, u64, FixedState>::default();
+    for number in 0..keys {
+        let key = splitmix64(number);
+        if of_engine {
+            state.update(&key, |_, mut slot| slot.set(number));
+        } else {
+            map.insert(key, number);
+        }
+    }
+    let resident = status_kb("VmRSS") - before;
+    assert_eq!((state.len() + map.len()) as u64, keys);
+    (resident * 1024) as f64 / keys as f64
+}
+
+/// What the program prints if it is started with these arguments.
+fn in_another_process(arguments: &[&str]) -> String {
+    let this = std::env::current_exe().expect("the program has a name");
+    let done = Command::new(this).args(arguments).output().expect("it can be started again");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    String::from_utf8_lossy(&done.stdout).into_owned()
+}
+
 /// Measures a row in another process, which prints it.
 fn show(what: &str, how_much: u64, row: Row) {
     let Row { keys, padding, subtasks, sources, records } = row;
     let words = [keys, padding, subtasks, sources, records].map(|number| number.to_string());
-    let this = std::env::current_exe().expect("the program has a name");
-    let done = Command::new(this).args(words).output().expect("it can be started again");
-    let figures = String::from_utf8_lossy(&done.stdout);
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let figures = in_another_process(&words.each_ref().map(String::as_str));
     println!("{:<34}{}", format!("{how_much} {what}"), figures.trim_end());
 }
 
 fn measure(row: Row) {
     let (report, _) = of_size(row, None);
-    let memory = peak_mb();
+    let memory = status_kb("VmHWM") / 1000;
     let (_, recovery) = of_size(row, Some(row.records / row.sources * 6 / 10));
     let rate = row.records as f64 / report.wall.as_secs_f64() / 1e6;
     let checkpoints = report.checkpoints;
@@ -145,7 +198,7 @@ fn of_state<S: State>(row: Row, fails_at: Option<u64>) -> (RunReport, Option<f64
             if fails_at == Some(number) && failed.set(Instant::now()).is_ok() {
                 std::panic::resume_unwind(Box::new("an injected failure"));
             }
-            (spread(number) % keys, number)
+            (splitmix64(number) % keys, number)
         })
         .key_by(|(key, _)| *key)
         .parallelism(row.subtasks as usize)
@@ -160,21 +213,6 @@ fn of_state<S: State>(row: Row, fails_at: Option<u64>) -> (RunReport, Option<f64
     let [failed, goes_on] = &*times;
     let recovery = failed.get().zip(goes_on.get()).map(|(from, to)| (*to - *from).as_secs_f64());
     (report, recovery)
-}
-
-fn spread(number: u64) -> u64 {
-    let mut mixed = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ mixed >> 31
-}
-
-/// The most memory that the process has had.
-fn peak_mb() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    kilobytes.unwrap_or(0) / 1000
 }
 
 const INTERVAL: Duration = Duration::from_millis(200);

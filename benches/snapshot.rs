@@ -5,6 +5,9 @@
 #![expect(clippy::disallowed_types, clippy::disallowed_methods, reason = "it measures time")]
 #![expect(clippy::print_stdout, reason = "it is read by people")]
 
+#[path = "common/mixed.rs"]
+mod mixed;
+
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,13 +17,7 @@ use cofferdam::state::heap::KeyedState;
 use cofferdam::state::key_group::{KeyGroup, KeyGroupAssigner, KeyGroupCount, KeyGroupRange};
 use cofferdam::state::snapshot::Bytes;
 
-/// Numbers that look random, each once: most take eight bytes.
-fn mixed(number: u64) -> u64 {
-    let mut mixed = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ mixed >> 31
-}
+use crate::mixed::splitmix64;
 
 fn empty() -> KeyedState<u64, u64> {
     let max = KeyGroupCount::new(128).expect("a number of groups that there can be");
@@ -48,7 +45,8 @@ fn main() {
     let entries = numbers.first().copied().unwrap_or(10_000_000);
     let rounds = numbers.get(1).copied().unwrap_or(5);
     let mut state = empty();
-    (0..entries).for_each(|number| state.update(&mixed(number), |_, mut slot| slot.set(number)));
+    (0..entries)
+        .for_each(|number| state.update(&splitmix64(number), |_, mut slot| slot.set(number)));
     println!("{} entries of (u64, u64), medians of {rounds} rounds", state.len());
     stalls(&mut state, rounds);
     speeds(&mut state, rounds);
@@ -63,7 +61,7 @@ impl Writes {
         let numbers = 0..(state.len() as u64).min(WRITES);
         self.0.resize(numbers.clone().count(), Vec::new());
         for (number, times) in numbers.zip(&mut self.0) {
-            let write = || state.update(&mixed(number), |_, mut slot| slot.set(number));
+            let write = || state.update(&splitmix64(number), |_, mut slot| slot.set(number));
             times.push(timed(write).1);
         }
     }

@@ -1,6 +1,9 @@
 //! Keyed state against the yardstick, a flat hashbrown table with foldhash: a running sum per key
 //! over pseudo-random keys, as in the job keyed-count. Compare ratios taken in one run.
 
+#[path = "common/mixed.rs"]
+mod mixed;
+
 use std::hint::black_box;
 use std::time::Duration;
 
@@ -9,13 +12,12 @@ use cofferdam::state::heap::KeyedState;
 use cofferdam::state::key_group::{KeyGroupCount, KeyGroupRange};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
+use crate::mixed::splitmix64;
+
 const RECORDS: u64 = 1 << 20;
 
 fn key(record: u64, keys: u64) -> u64 {
-    let mut mixed = record.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (mixed ^ mixed >> 31) % keys
+    splitmix64(record) % keys
 }
 
 fn state(groups: u32, keys: u64) -> KeyedState<u64, u64> {

@@ -4,10 +4,22 @@
 //! `cargo bench --bench throughput -- [RECORDS] [KEYS] [ROUNDS] [WORKERS]` runs the loop and the
 //! engine (exactly once, a checkpoint a second into files) in turn, on one worker and on two, and
 //! prints the medians; after that, at most once through the same path.
+//!
+//! `cargo bench --bench throughput -- matrix [RECORDS]` runs every mechanism with few keys and
+//! many, on one worker and on two: RECORDS at the most, fewer where that would take more than a
+//! second.
 
 #![expect(clippy::disallowed_types, clippy::disallowed_methods, reason = "it measures time")]
 
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+#[path = "common/exchange.rs"]
+mod exchange;
+#[path = "common/figures.rs"]
+mod figures;
+#[path = "common/mixed.rs"]
+mod mixed;
+#[path = "common/rate.rs"]
+mod rate;
+
 use std::time::Instant;
 
 use cofferdam::config::JobConfig;
@@ -18,9 +30,17 @@ use cofferdam::runtime::{FileStore, RunOptions, run};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
+use crate::exchange::{Peer, Shard, peers};
+use crate::figures::{arguments, median};
+use crate::mixed::splitmix64;
+use crate::rate::rate;
+
 fn main() {
-    let numbers: Vec<u64> = std::env::args().skip(1).filter_map(|word| word.parse().ok()).collect();
+    let numbers = arguments();
     let number = |at: usize, default| numbers.get(at).copied().unwrap_or(default);
+    if std::env::args().any(|word| word == "matrix") {
+        return matrix(number(0, 10_000_000));
+    }
     let (records, keys, rounds) = (number(0, 100_000_000), number(1, 100_000), number(2, 5));
     let title = ["workers", "by hand", "exactly-once", "ratio", "at-most-once"];
     println!("{keys} keys, medians of {rounds} rounds, in million records a second:");
@@ -45,6 +65,25 @@ fn main() {
             median(ratios),
             median(at_mosts.collect()),
         );
+    }
+}
+
+/// Every mechanism with every number of keys.
+fn matrix(records: u64) {
+    println!("million records a second, with so many workers and keys:\n");
+    let columns = [1, 2].into_iter().flat_map(|workers| MATRIX_KEYS.map(|keys| (workers, keys)));
+    let title = columns.clone().map(|(workers, keys)| format!(" x{workers}, {keys} |"));
+    println!("| guarantee | mechanism |{}", title.collect::<String>());
+    println!("| --- | --- |{}", " --- |".repeat(columns.clone().count()));
+    for mechanism in Mechanism::ALL {
+        let cells = columns.clone().map(|(workers, keys)| {
+            // First so few that no mechanism takes long, which says how many take a second.
+            let (first, _) = by_engine(*mechanism, workers, records.min(PROBE_RECORDS), keys);
+            let in_a_second = ((first * 1e6) as u64).clamp(PROBE_RECORDS, records);
+            let (rate, _) = by_engine(*mechanism, workers, in_a_second, keys);
+            format!(" {rate:.2} |")
+        });
+        println!("| {} | {mechanism} |{}", mechanism.guarantee(), cells.collect::<String>());
     }
 }
 
@@ -96,8 +135,24 @@ impl Sums {
         let sums = HashMap::with_capacity_and_hasher(1024, FixedState::default());
         Self { sums, updates: Vec::with_capacity(BATCH_RECORDS), checksum: 0 }
     }
+}
 
-    fn take(&mut self, batch: &[(u64, u64)]) {
+impl Shard for Sums {
+    type Batch = Records;
+
+    fn is_empty(batch: &Records) -> bool {
+        batch.is_empty()
+    }
+
+    fn is_full(batch: &Records) -> bool {
+        batch.len() == BATCH_RECORDS
+    }
+
+    fn clear(batch: &mut Records) {
+        batch.clear();
+    }
+
+    fn take(&mut self, batch: &Records) {
         let Self { sums, updates, checksum } = self;
         updates.clear();
         updates.extend(batch.iter().map(|&(key, number)| {
@@ -123,122 +178,31 @@ fn one_thread(records: u64, keys: u64) -> u64 {
     state.checksum
 }
 
-/// Each thread makes half of the records, keeps those whose key is its own and sends the others in
-/// batches, which come back empty to be filled again.
+/// Each thread makes half of the records and sends the other those whose key is not its own.
 fn two_threads(records: u64, keys: u64) -> u64 {
-    let ((to_second, from_first), (to_first, from_second)) = (channel(), channel());
-    let ((back_to_first, returned_first), (back_to_second, returned_second)) =
-        (channel(), channel());
     let half = records / 2;
-    let first = Peer::new(0, to_second, from_second, back_to_second, returned_first);
-    let second = Peer::new(1, to_first, from_first, back_to_first, returned_second);
+    let [first, second] = peers([Sums::new(), Sums::new()]);
     std::thread::scope(|scope| {
-        let other = scope.spawn(move || second.run(half..records, keys));
-        first.run(0..half, keys).wrapping_add(other.join().expect("the other thread ends"))
+        let other = scope.spawn(move || make_half(second, half..records, keys));
+        make_half(first, 0..half, keys).wrapping_add(other.join().expect("the other thread ends"))
     })
 }
 
-struct Peer {
-    index: usize,
-    state: Sums,
-    give: SyncSender<Records>,
-    take: Receiver<Records>,
-    give_back: SyncSender<Records>,
-    returned: Receiver<Records>,
-    /// The other thread has sent its last batch, an empty one.
-    is_over: bool,
-}
-
-impl Peer {
-    fn new(
-        index: usize,
-        give: SyncSender<Records>,
-        take: Receiver<Records>,
-        give_back: SyncSender<Records>,
-        returned: Receiver<Records>,
-    ) -> Self {
-        Self { index, state: Sums::new(), give, take, give_back, returned, is_over: false }
+fn make_half(mut peer: Peer<Sums>, numbers: std::ops::Range<u64>, keys: u64) -> u64 {
+    for number in numbers {
+        let (key, number) = record(number, keys);
+        let target = (key.wrapping_mul(0xd6e8_feb8_6659_fd93) >> 40) as usize & 1;
+        peer.push(target, |batch| batch.push((key, number)));
     }
-
-    fn run(mut self, numbers: std::ops::Range<u64>, keys: u64) -> u64 {
-        let mut batches = [Records::with_capacity(BATCH_RECORDS), self.empty()];
-        for number in numbers {
-            let (key, number) = record(number, keys);
-            let target = (key.wrapping_mul(0xd6e8_feb8_6659_fd93) >> 40) as usize & 1;
-            batches[target].push((key, number));
-            if batches[target].len() < BATCH_RECORDS {
-                continue;
-            }
-            if target == self.index {
-                self.state.take(&batches[target]);
-                batches[target].clear();
-            } else {
-                let empty = self.empty();
-                self.send(std::mem::replace(&mut batches[target], empty));
-            }
-            self.receive();
-        }
-        self.state.take(&batches[self.index]);
-        self.send(std::mem::take(&mut batches[1 - self.index]));
-        self.send(Records::new());
-        while !self.is_over {
-            if !self.receive() {
-                std::thread::yield_now();
-            }
-        }
-        self.state.checksum
-    }
-
-    fn empty(&self) -> Records {
-        self.returned.try_recv().unwrap_or_else(|_| Records::with_capacity(BATCH_RECORDS))
-    }
-
-    fn send(&mut self, mut batch: Records) {
-        while let Err(TrySendError::Full(refused)) = self.give.try_send(batch) {
-            batch = refused;
-            if !self.receive() {
-                std::thread::yield_now();
-            }
-        }
-    }
-
-    fn receive(&mut self) -> bool {
-        let mut found = false;
-        while let Ok(mut batch) = self.take.try_recv() {
-            found = true;
-            self.is_over |= batch.is_empty();
-            self.state.take(&batch);
-            batch.clear();
-            let _ = self.give_back.try_send(batch);
-        }
-        found
-    }
-}
-
-fn channel() -> (SyncSender<Records>, Receiver<Records>) {
-    sync_channel(64)
+    peer.finish().checksum
 }
 
 fn record(number: u64, keys: u64) -> (u64, u64) {
     (splitmix64(number) % keys, number)
 }
 
-fn splitmix64(number: u64) -> u64 {
-    let mut mixed = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
-}
-
-fn rate(records: u64, started: Instant) -> f64 {
-    records as f64 / started.elapsed().as_secs_f64() / 1e6
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
+const MATRIX_KEYS: [u64; 4] = [1_000, 100_000, 1_000_000, 10_000_000];
+const PROBE_RECORDS: u64 = 200_000;
 const BATCH_RECORDS: usize = 1024;
 /// At most once is no goal, and each of its batches waits for the disk.
 const AT_MOST_ONCE_SHARE: u64 = 5;

@@ -4,6 +4,9 @@
 #![expect(clippy::disallowed_types, clippy::disallowed_methods, reason = "it measures time")]
 #![expect(clippy::print_stdout, reason = "it is read by people")]
 
+#[path = "common/memory.rs"]
+mod memory;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -18,6 +21,8 @@ use cofferdam::runtime::{RunOptions, run};
 use cofferdam::state::kinds::{Kinds, ReducingDescriptor, Ttl, ValueCell};
 use cofferdam::time::EventTime;
 use serde::{Deserialize, Serialize};
+
+use crate::memory::status_kb;
 
 /// A key comes so often in a row, and never again.
 const REPEATS: u64 = 20;
@@ -86,14 +91,6 @@ fn job(records: u64, seen: Arc<AtomicU64>) -> Job {
     builder.build(JobConfig::default()).expect("the job fits together")
 }
 
-/// What the process has in memory, in megabytes.
-fn resident_mb() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let number = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    number.unwrap_or_default() / 1024
-}
-
 fn main() {
     // Cargo adds a flag of its own.
     let records = std::env::args().find_map(|word| word.parse().ok()).unwrap_or(100_000_000);
@@ -109,11 +106,15 @@ fn main() {
         let records = seen.load(Ordering::Relaxed);
         if records >= next {
             let seconds = begun.elapsed().as_secs_f64();
-            println!("{records:>14} {seconds:>8.1} {:>12}", resident_mb());
+            println!("{records:>14} {seconds:>8.1} {:>12}", status_kb("VmRSS") / 1024);
             next = records - records % step + step;
         }
     }
     let done = running.join().expect("the run does not panic");
     done.expect("the run succeeds");
-    println!("{records:>14} {:>8.1} {:>12}", begun.elapsed().as_secs_f64(), resident_mb());
+    println!(
+        "{records:>14} {:>8.1} {:>12}",
+        begun.elapsed().as_secs_f64(),
+        status_kb("VmRSS") / 1024
+    );
 }

@@ -81,6 +81,7 @@ pub mod storage;
 #[cfg(feature = "threads")]
 pub mod sync;
 pub mod task;
+pub mod text;
 pub mod time;
 pub mod trace;
 

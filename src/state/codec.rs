@@ -447,6 +447,7 @@ const ENVELOPE_BYTES: usize = 20;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::text::Text;
 
     #[test]
     fn an_envelope_opens_to_what_was_sealed() {
@@ -482,6 +483,19 @@ mod tests {
         }
         let twice = Compression::Lz4.apply(bytes);
         assert!(matches!(open::<Vec<u64>>(Kind::State, &twice), Err(DecodeError::Kind { .. })));
+    }
+
+    #[test]
+    fn a_text_has_the_bytes_of_a_string() {
+        for string in ["", "a", "水门", "fifteen letters", "sixteen letters.", &"é".repeat(300)]
+        {
+            for format in [Format::Binary, Format::Portable] {
+                let bytes = format.encode(&(string.to_owned(), 7_u64));
+                let decoded: (Text, u64) = format.decode(&bytes).unwrap();
+                assert_eq!((&*decoded.0, decoded.1), (string, 7));
+                assert_eq!(format.encode(&decoded), bytes);
+            }
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use source::{Source, functions, read_sources};
 /// The modules of the engine from the bottom up. A module names its own layer's modules only where
 /// the layer says so, and never a higher one. ARCHITECTURE.md shows the same table.
 const LAYERS: [Layer; 7] = [
-    Layer { modules: &["id", "time", "guarantee"], knows_itself: false },
+    Layer { modules: &["id", "time", "guarantee", "text"], knows_itself: false },
     Layer {
         modules: &[
             "element",

@@ -19,6 +19,7 @@ use cofferdam::operator::source::Source;
 use cofferdam::operator::split_source::Pieces;
 use cofferdam::operator::{Emit, RowsRestOn};
 use cofferdam::state::codec::DecodeError;
+use cofferdam::text::Text;
 
 use crate::dice::{Dice, Purpose};
 use crate::jobs::ends::{Ends, Watched, WatchedInStages, builder};
@@ -68,7 +69,7 @@ pub(crate) trait Running: ReadsLines + Sync + 'static {
 
     /// A record as people read it.
     fn text(record: &Entry<Self::Given>) -> String {
-        record.key.clone()
+        record.key.to_string()
     }
 
     /// Takes a record in.
@@ -216,7 +217,7 @@ impl<J: ?Sized> Clone for Fold<J> {
 }
 
 impl<J: Running + ?Sized> KeyedProcess for Fold<J> {
-    type Key = String;
+    type Key = Text;
     type In = Entry<J::Given>;
     type State = J::Kept;
     type Out = Entry<J::Kept>;
@@ -224,7 +225,7 @@ impl<J: Running + ?Sized> KeyedProcess for Fold<J> {
     fn process(
         &mut self,
         record: Self::In,
-        context: &mut KeyedContext<'_, String, J::Kept>,
+        context: &mut KeyedContext<'_, Text, J::Kept>,
         out: &mut impl Emit<Self::Out>,
     ) {
         let value = J::fold(context.state().take(), record.value);

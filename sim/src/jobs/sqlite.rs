@@ -97,13 +97,13 @@ mod tests {
     #[test]
     fn rows_keep_their_values_to_the_digit() {
         let text = |text: &str| SqlValue::Text(text.to_owned());
-        let row = Entry::new("a \"b\"".to_owned(), i64::MIN);
+        let row = Entry::new("a \"b\"", i64::MIN);
         assert_eq!(values(&row), [text("a \"b\""), SqlValue::Integer(i64::MIN)]);
         let great = i128::from(i64::MAX) + 1;
         assert_eq!(values(&Entry::new(String::new(), great))[1], text("9223372036854775808"));
         assert_eq!(values(&Entry::new(String::new(), true))[1], text("true"));
         let origin = Some(Origin { offset: 7, position: 1 });
-        let row = Entry { key: "1".to_owned(), value: 2_u64, origin };
+        let row = Entry { key: "1".into(), value: 2_u64, origin };
         let [two, seven, one] = [2, 7, 1].map(SqlValue::Integer);
         assert_eq!(values_with_origin(&row), [text("1"), two, seven, one]);
         let [start, end] = [0, 10_000].map(Seconds::from_millis);

@@ -110,7 +110,7 @@ impl Running for Seen {
     const ALIKE: bool = true;
 
     fn parse(fields: &[&str]) -> Result<Entry<()>, String> {
-        Ok(Entry::new(fields[0].to_owned(), ()))
+        Ok(Entry::new(fields[0], ()))
     }
 
     fn generate(dice: &mut Dice, records: usize) -> Vec<Entry<()>> {
@@ -161,7 +161,7 @@ impl Running for Max {
 }
 
 fn parse_key_value(fields: &[&str]) -> Result<Entry<i64>, String> {
-    Ok(Entry::new(fields[0].to_owned(), integer("value", fields[1])?))
+    Ok(Entry::new(fields[0], integer("value", fields[1])?))
 }
 
 /// A click as it is read. Every click bills, whatever its id: but it must have one.
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_row_is_read_or_refused_with_its_reason() {
-        assert_eq!(RollingSum::parse(&["a", "-3"]), Ok(Entry::new("a".into(), -3)));
+        assert_eq!(RollingSum::parse(&["a", "-3"]), Ok(Entry::new("a", -3)));
         let refused = |value| Max::parse(&["a", value]).unwrap_err();
         assert_eq!(refused("1.5"), "value '1.5' is not an integer in range");
         assert_eq!(
@@ -207,7 +207,7 @@ mod tests {
         let parse = |line| AdBilling::parse(&[line]);
         assert_eq!(
             parse(r#"{"campaign":"c","price_micros":18446744073709551615,"event_id":"e"}"#),
-            Ok(Entry::new("c".into(), u64::MAX))
+            Ok(Entry::new("c", u64::MAX))
         );
         assert!(
             parse(r#"{"campaign":"c","price_micros":-1,"event_id":1}"#)

@@ -6,6 +6,7 @@ use cofferdam::job::Stream;
 use cofferdam::operator::Emit;
 use cofferdam::operator::chain::Segment;
 use cofferdam::operator::keyed::{KeyedContext, KeyedProcess};
+use cofferdam::text::{self, Text};
 use cofferdam::time::EventTime;
 
 use crate::dice::Dice;
@@ -16,7 +17,7 @@ use crate::jobs::running::{Running, fold_by_key};
 use crate::jobs::{JobError, Parameter, Setup, parse_count};
 use crate::reference::Reference;
 use crate::reference::running::{Emits, RunningReference};
-use crate::workload::text;
+use crate::workload;
 
 /// The job.
 pub(crate) struct WordCount;
@@ -47,11 +48,11 @@ impl Running for WordCount {
     ];
 
     fn parse(fields: &[&str]) -> Result<Entry<()>, String> {
-        Ok(Entry::new(fields[0].to_owned(), ()))
+        Ok(Entry::new(fields[0], ()))
     }
 
     fn generate(dice: &mut Dice, records: usize) -> Vec<Entry<()>> {
-        text::lines(dice, records)
+        workload::text::lines(dice, records)
     }
 
     fn fold(so_far: Option<u64>, (): ()) -> u64 {
@@ -106,9 +107,9 @@ fn emits_final(setup: &Setup) -> Result<bool, JobError> {
 }
 
 fn split(line: Entry<()>, out: &mut dyn Emit<Entry<()>>) {
-    for (position, word) in (0..).zip(line.key.split_whitespace()) {
+    for (position, word) in (0..).zip(text::words(&line.key)) {
         let origin = line.origin.map(|line| Origin { position, ..line });
-        out.emit(Entry { key: word.to_owned(), value: (), origin });
+        out.emit(Entry { key: word.into(), value: (), origin });
     }
 }
 
@@ -117,7 +118,7 @@ fn split(line: Entry<()>, out: &mut dyn Emit<Entry<()>>) {
 struct FinalCount;
 
 impl KeyedProcess for FinalCount {
-    type Key = String;
+    type Key = Text;
     type In = Entry<()>;
     type State = u64;
     type Out = Entry<u64>;
@@ -125,7 +126,7 @@ impl KeyedProcess for FinalCount {
     fn process(
         &mut self,
         _word: Entry<()>,
-        context: &mut KeyedContext<'_, String, u64>,
+        context: &mut KeyedContext<'_, Text, u64>,
         _out: &mut impl Emit<Entry<u64>>,
     ) {
         if context.state().is_none() {
@@ -137,7 +138,7 @@ impl KeyedProcess for FinalCount {
     fn on_timer(
         &mut self,
         _time: EventTime,
-        context: &mut KeyedContext<'_, String, u64>,
+        context: &mut KeyedContext<'_, Text, u64>,
         out: &mut impl Emit<Entry<u64>>,
     ) {
         if let Some(count) = context.state().get().copied() {

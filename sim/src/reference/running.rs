@@ -77,7 +77,7 @@ impl<G, V: Clone> EntryReference<G, V> {
         next: fn(Option<&V>, &G) -> V,
         emits: Emits,
     ) -> Self {
-        let row = |key: &String, value: &V| Entry::new(key.clone(), value.clone());
+        let row = |key: &String, value: &V| Entry::new(key.as_str(), value.clone());
         Self::new(records, str::to_owned, next, row, emits)
     }
 }
@@ -247,6 +247,8 @@ impl<K, G, V: Serialize, R: Serialize> RunningReference<K, G, V, R> {
 
 #[cfg(test)]
 mod tests {
+    use cofferdam::text::Text;
+
     use super::*;
 
     fn record(offset: u64) -> RecordId {
@@ -254,10 +256,10 @@ mod tests {
     }
 
     fn entries<G: Copy>(pairs: &[(&str, G)]) -> Vec<Entry<G>> {
-        pairs.iter().map(|(key, value)| Entry::new((*key).to_owned(), *value)).collect()
+        pairs.iter().map(|(key, value)| Entry::new(*key, *value)).collect()
     }
 
-    fn rows<V: serde::de::DeserializeOwned>(outcome: &Outcome) -> Vec<(String, V)> {
+    fn rows<V: serde::de::DeserializeOwned>(outcome: &Outcome) -> Vec<(Text, V)> {
         let decode = |row| codec::decode::<Entry<V>>(row).unwrap();
         outcome.outputs["out"].iter().map(decode).map(|entry| (entry.key, entry.value)).collect()
     }
@@ -268,7 +270,7 @@ mod tests {
         let reference = RunningReference::of_words(&lines, Emits::EveryChange);
         let mut counts = rows::<u64>(&reference.run_all());
         counts.sort();
-        let key = |word: &str, count| (word.to_owned(), count);
+        let key = |word: &str, count| (word.into(), count);
         assert_eq!(counts, [key("a", 1), key("a", 2), key("b", 1), key("b", 2)]);
         assert_eq!(reference.effects(record(0)), Effects { state: 3, outputs: 3 });
         assert_eq!(reference.effects(record(1)), Effects::default());

@@ -67,7 +67,7 @@ fn numbers_reach_the_ends_of_their_range() {
     }
     let keys: BTreeSet<_> = numbers.iter().map(|entry| &entry.key).collect();
     assert!(keys.len() > 20, "{} keys", keys.len());
-    assert!(numbers.iter().filter(|entry| entry.key == "the").count() > 50);
+    assert!(numbers.iter().filter(|entry| &*entry.key == "the").count() > 50);
     assert!(text::prices(&mut dice(1), 300).iter().any(|entry| entry.value == u64::MAX));
 }
 

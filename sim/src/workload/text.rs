@@ -30,7 +30,7 @@ pub fn numbers(dice: &mut Dice, records: usize) -> Vec<Entry<i64>> {
         2 => 0,
         _ => signed(dice, -100, 100),
     };
-    (0..records).map(|record| Entry::new(key(dice, record).into_owned(), value(dice))).collect()
+    (0..records).map(|record| Entry::new(&*key(dice, record), value(dice))).collect()
 }
 
 /// Campaigns with prices, free clicks and the greatest price among them.
@@ -40,7 +40,7 @@ pub fn prices(dice: &mut Dice, records: usize) -> Vec<Entry<u64>> {
         1 => 0,
         _ => dice.below(5_000_000),
     };
-    (0..records).map(|record| Entry::new(key(dice, record).into_owned(), value(dice))).collect()
+    (0..records).map(|record| Entry::new(&*key(dice, record), value(dice))).collect()
 }
 
 fn line(dice: &mut Dice, record: usize) -> String {
