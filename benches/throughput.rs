@@ -2,8 +2,9 @@
 //! i)` to a running sum per key, every update emitted into a checksum.
 //!
 //! `cargo bench --bench throughput -- [RECORDS] [KEYS] [ROUNDS] [WORKERS]` runs the loop and the
-//! engine (exactly once, a checkpoint a second into files) in turn, on one worker and on two, and
-//! prints the medians; after that, at most once through the same path.
+//! engine (exactly once with a checkpoint a second into files, and at most once) in turn, on one
+//! worker and on two, and prints the medians and those of the ratios of exactly once to the loop
+//! and of at most once to exactly once.
 //!
 //! `cargo bench --bench throughput -- matrix [RECORDS]` runs every mechanism with few keys and
 //! many, on one worker and on two: RECORDS at the most, fewer where that would take more than a
@@ -42,28 +43,24 @@ fn main() {
         return matrix(number(0, 10_000_000));
     }
     let (records, keys, rounds) = (number(0, 100_000_000), number(1, 100_000), number(2, 5));
-    let title = ["workers", "by hand", "exactly-once", "ratio", "at-most-once"];
+    let title = ["workers", "by hand", "exactly-once", "ratio", "at-most-once", "ratio"];
     println!("{keys} keys, medians of {rounds} rounds, in million records a second:");
     println!("{}", title.map(|word| format!("{word:>13}")).concat());
     let only = number(3, 0) as usize;
     for parallelism in [1, 2].into_iter().filter(|workers| [0, *workers].contains(&only)) {
-        let (mut by_hands, mut exactlys, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+        let mut columns = [const { Vec::new() }; 5];
         for _ in 0..rounds {
             let (hand, expected) = by_hand(parallelism, records, keys);
             let (exactly, checksum) = by_engine(Mechanism::Aligned, parallelism, records, keys);
             assert!(parallelism > 1 || checksum == expected, "both fold the same updates");
-            by_hands.push(hand);
-            exactlys.push(exactly);
-            ratios.push(exactly / hand);
+            let (at_most, _) = by_engine(Mechanism::None, parallelism, records, keys);
+            let row = [hand, exactly, exactly / hand, at_most, at_most / exactly];
+            columns.iter_mut().zip(row).for_each(|(column, value)| column.push(value));
         }
-        let at_mosts = (0..rounds.min(AT_MOST_ONCE_ROUNDS_MAX))
-            .map(|_| by_engine(Mechanism::None, parallelism, records / AT_MOST_ONCE_SHARE, keys).0);
+        let [hand, exactly, of_hand, at_most, of_exactly] = columns.map(median);
         println!(
-            "{parallelism:>13}{:>13.1}{:>13.1}{:>13.3}{:>13.1}",
-            median(by_hands),
-            median(exactlys),
-            median(ratios),
-            median(at_mosts.collect()),
+            "{parallelism:>13}{hand:>13.1}{exactly:>13.1}{of_hand:>13.3}{at_most:>13.1}\
+             {of_exactly:>13.3}"
         );
     }
 }
@@ -204,6 +201,3 @@ fn record(number: u64, keys: u64) -> (u64, u64) {
 const MATRIX_KEYS: [u64; 4] = [1_000, 100_000, 1_000_000, 10_000_000];
 const PROBE_RECORDS: u64 = 200_000;
 const BATCH_RECORDS: usize = 1024;
-/// At most once is no goal, and each of its batches waits for the disk.
-const AT_MOST_ONCE_SHARE: u64 = 5;
-const AT_MOST_ONCE_ROUNDS_MAX: u64 = 3;

@@ -33,7 +33,9 @@ pub struct JobConfig {
     /// How many records a source hands on at a time, and the least that a channel collects before
     /// it sends.
     pub batch_records: usize,
-    /// How many records a source reserves at a time under at-most-once.
+    /// Under at-most-once: how many records behind the last reserved position make a source reserve
+    /// the next one while it still has some to hand out. It reads twice as many ahead, and up to
+    /// sixteen times as many if the store is so slow that nothing is left to hand out meanwhile.
     pub reservation_records: usize,
     /// How many batches a channel holds before its sender has to wait.
     pub channel_batches: usize,

@@ -19,7 +19,7 @@ use cofferdam::id::{
 use cofferdam::message::{FromTask, ToPeer, ToTask};
 use cofferdam::operator::queue::Acknowledgement;
 use cofferdam::operator::sink::{CommitError, Committed, SinkReply, SinkRequest};
-use cofferdam::operator::source::ReadRequest;
+use cofferdam::operator::source::{ReadRequest, SourceMachine};
 use cofferdam::state::snapshot::{PendingTransaction, SourceState, TaskSnapshot, TaskState};
 use cofferdam::state::store::SavedState;
 use cofferdam::storage::{
@@ -185,7 +185,7 @@ impl Interposer {
     ) -> SmallVec<[Passed; 1]> {
         let put = |value| Passed::Out(TaskOutput::Store(StoreRequest::Put { key, value }));
         match value {
-            StoreValue::State(_) | StoreValue::Progress(..)
+            StoreValue::State(_) | StoreValue::Progress(..) | StoreValue::Reservation(_)
                 if variant == Variant::AcknowledgeBeforeStored =>
             {
                 let handle = StateHandle::of(key, &value.encode());
@@ -209,9 +209,12 @@ impl Interposer {
                 self.renumber(variant, &mut snapshot);
                 smallvec![put(StoreValue::Progress(snapshot, extent))]
             }
-            StoreValue::Metadata(_) | StoreValue::Reservation(_) | StoreValue::Attempt(_) => {
-                smallvec![put(value)]
+            StoreValue::Reservation(read_to) => {
+                let emitted_to = task.source().filter(|_| variant == Variant::EmittedReserved);
+                let state = emitted_to.map_or(read_to, SourceMachine::state);
+                smallvec![put(StoreValue::Reservation(state))]
             }
+            StoreValue::Metadata(_) | StoreValue::Attempt(_) => smallvec![put(value)],
         }
     }
 

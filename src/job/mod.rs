@@ -21,6 +21,7 @@ use crate::id::{
 };
 use crate::operator::OperatorTraits;
 use crate::operator::queue::Deliveries;
+use crate::operator::read_ahead::ReadAhead;
 use crate::operator::route::Route;
 use crate::operator::sink::{ErasedSink, SinkMachine, SinkState};
 use crate::operator::source::{
@@ -582,7 +583,10 @@ impl Job {
         let (release, records_max) = match config.mechanism {
             // A queue has no positions to reserve.
             Mechanism::None if deliveries.is_some() => (Release::AtOnce, config.batch_records),
-            Mechanism::None => (Release::Reserved, config.reservation_records),
+            Mechanism::None => {
+                let ahead = ReadAhead::new(config.reservation_records);
+                (Release::Reserved(ahead), config.batch_records)
+            }
             Mechanism::Tracked
             | Mechanism::FullReplay
             | Mechanism::MiniBatch

@@ -2,13 +2,15 @@
 //! remember about it. The machine does no I/O; it asks, and the driver answers.
 //!
 //! ```text
-//!            Read{split, cursor}                Reserve (at-most-once only)
-//!  Idle ---------------------> AwaitingRead ---------------------> AwaitingReservation
-//!   ^                            | records: emit, move the cursor      | durable: emit
-//!   +----------------------------+-------------------------------------+
+//!            Read{split, cursor}
+//!  Idle ---------------------> AwaitingRead
+//!   ^                            | records: emit, move the cursor
+//!   +----------------------------+
 //! ```
-//! Where records are acknowledged, a read that is not acknowledged in time is asked for again, and
-//! how far everything is acknowledged is made durable meanwhile (see `operator::unacknowledged`).
+//! Under at-most-once an answer waits until the position behind it is durable, and the source reads
+//! on meanwhile (see `operator::read_ahead`). Where records are acknowledged, a read that is not
+//! acknowledged in time is asked for again, and how far everything is acknowledged is made durable
+//! meanwhile (see `operator::unacknowledged`).
 //!
 //! Invariant: the cursor of a split moves exactly when the records before it are emitted, in one
 //! step that no barrier can come between (rule 77).
@@ -20,6 +22,8 @@ use crate::element::{Batch, Record};
 use crate::id::{CheckpointId, MessageId, SplitId, SubtaskIndex};
 use crate::message::{Assignment, Found, Loss, TaskError};
 use crate::operator::queue::{Acknowledgement, Deliveries};
+use crate::operator::read_ahead::ReadAhead;
+use crate::operator::split_progress::SplitProgress;
 use crate::operator::unacknowledged::Unacknowledged;
 use crate::state::codec;
 use crate::state::snapshot::{SourceState, SplitState};
@@ -396,42 +400,15 @@ pub(crate) enum Release {
     /// Nothing.
     AtOnce,
     /// Its position is made durable before.
-    Reserved,
+    Reserved(ReadAhead),
     /// Its position is kept until it is acknowledged.
     Kept(Box<Unacknowledged>),
-}
-
-#[derive(Clone)]
-struct SplitProgress {
-    state: SplitState,
-    /// Reads in a row that gave nothing.
-    empty_reads: u32,
-    ended: bool,
-}
-
-impl SplitProgress {
-    fn new(state: SplitState) -> Self {
-        Self { state, empty_reads: 0, ended: false }
-    }
-
-    /// Records of the split are being emitted.
-    fn note(&mut self, records: &Batch, watermarks: Option<&WatermarkStrategy>) {
-        self.state.records += records.len() as u64;
-        self.empty_reads = 0;
-        if let Some(strategy) = watermarks
-            && let Some(latest) = strategy.times.latest(records)
-        {
-            let behind = latest.saturating_add(-1 - strategy.disorder_ms);
-            self.state.watermark = self.state.watermark.max(Some(behind));
-        }
-    }
 }
 
 #[derive(Clone)]
 enum SourcePhase {
     Idle,
     AwaitingRead,
-    AwaitingReservation { records: Batch },
     Ended,
 }
 
@@ -484,23 +461,30 @@ impl SourceMachine {
         splits.filter(|state| state.lost > 0).map(|state| state.loss(None)).collect()
     }
 
-    /// Whether read records wait for their positions to be reserved.
+    /// Whether a position is on its way to the store that reserves records.
     pub fn is_reserving(&self) -> bool {
-        match self.phase {
-            SourcePhase::AwaitingReservation { .. } => true,
-            SourcePhase::Idle | SourcePhase::AwaitingRead | SourcePhase::Ended => false,
+        match &self.release {
+            Release::Reserved(ahead) => ahead.is_storing(),
+            Release::AtOnce | Release::Kept(_) => false,
         }
     }
 
     /// The cursors behind the last emitted records, the emitted messages of queues, and how far
     /// event time is.
     pub fn state(&self) -> SourceState {
+        self.state_at(|split| &split.state)
+    }
+
+    /// The same with other cursors.
+    fn state_at(&self, cursor_of: impl Fn(&SplitProgress) -> &SplitState) -> SourceState {
         let watermark = self.watermark;
         // What a split that was idle has below that is late, in whichever subtask.
-        let reached =
-            |of: &SplitState| SplitState { watermark: of.watermark.max(watermark), ..of.clone() };
+        let reached = |of: &SplitProgress| SplitState {
+            watermark: of.state.watermark.max(watermark),
+            ..cursor_of(of).clone()
+        };
         SourceState {
-            splits: self.splits.iter().map(|split| reached(&split.state)).collect(),
+            splits: self.splits.iter().map(reached).collect(),
             emitted: self.deliveries.iter().flat_map(Deliveries::emitted).collect(),
             watermark,
         }
@@ -552,9 +536,7 @@ impl SourceMachine {
     /// The next thing to do, if nothing is awaited.
     pub(crate) fn step(&mut self) -> Option<SourceStep> {
         match self.phase {
-            SourcePhase::AwaitingRead
-            | SourcePhase::AwaitingReservation { .. }
-            | SourcePhase::Ended => None,
+            SourcePhase::AwaitingRead | SourcePhase::Ended => None,
             SourcePhase::Idle => match self.next_read() {
                 Some(request) => {
                     self.phase = SourcePhase::AwaitingRead;
@@ -594,7 +576,10 @@ impl SourceMachine {
     /// The positions to make durable beside all else.
     pub(crate) fn position_to_store(&mut self) -> Option<SourceStep> {
         match &mut self.release {
-            Release::AtOnce | Release::Reserved => None,
+            Release::AtOnce => None,
+            Release::Reserved(ahead) => ahead
+                .begin_storing()
+                .then(|| SourceStep::Store(self.state_at(SplitProgress::read_to))),
             Release::Kept(kept) => kept.position_to_store().map(SourceStep::Store),
         }
     }
@@ -626,6 +611,39 @@ impl SourceMachine {
             return Ok(None);
         };
         self.phase = SourcePhase::Idle;
+        if let Release::Reserved(ahead) = &mut self.release {
+            split.read_ahead(&reply.outcome, self.on_loss);
+            ahead.push(reply);
+            // What has no records need not wait, unless for such as have.
+            return if ahead.is_alone() { self.hand_out() } else { Ok(None) };
+        }
+        self.take_up(reply)
+    }
+
+    /// What waits to be handed out, and may be: see [`SourceMachine::hand_out`].
+    pub fn reserved(&self) -> Option<&ReadReply> {
+        match &self.release {
+            Release::Reserved(ahead) => ahead.first(),
+            Release::AtOnce | Release::Kept(_) => None,
+        }
+    }
+
+    /// Takes up the first answer that waits, if it may be taken up.
+    ///
+    /// # Errors
+    /// As [`SourceMachine::handle_read`].
+    pub(crate) fn hand_out(&mut self) -> Result<Option<SourceStep>, TaskError> {
+        let Release::Reserved(ahead) = &mut self.release else { return Ok(None) };
+        match ahead.pop() {
+            Some(reply) => self.take_up(reply),
+            None => Ok(None),
+        }
+    }
+
+    fn take_up(&mut self, reply: ReadReply) -> Result<Option<SourceStep>, TaskError> {
+        let Some(split) = self.splits.iter_mut().find(|s| s.state.split == reply.split) else {
+            return Ok(None);
+        };
         if let Release::Kept(kept) = &mut self.release
             && kept.is_repeating()
         {
@@ -664,11 +682,7 @@ impl SourceMachine {
                 let from = std::mem::replace(&mut split.state.cursor, cursor);
                 split.note(&records, self.watermarks.as_ref());
                 let read = match &mut self.release {
-                    Release::AtOnce => None,
-                    Release::Reserved => {
-                        self.phase = SourcePhase::AwaitingReservation { records };
-                        return Ok(Some(SourceStep::Store(self.state())));
-                    }
+                    Release::AtOnce | Release::Reserved(_) => None,
                     Release::Kept(kept) => {
                         let count = records.len() as u64;
                         Some(kept.add(reply.split, from, &split.state.cursor, count))
@@ -680,20 +694,12 @@ impl SourceMachine {
         Ok(None)
     }
 
-    /// The positions are durable: records that waited for that may be emitted.
-    pub(crate) fn handle_stored(&mut self) -> Option<SourceStep> {
-        if let Release::Kept(kept) = &mut self.release {
-            kept.handle_stored();
-            return None;
-        }
-        match std::mem::replace(&mut self.phase, SourcePhase::Idle) {
-            SourcePhase::AwaitingReservation { records } => {
-                Some(SourceStep::Emit { records, read: None })
-            }
-            other @ (SourcePhase::Idle | SourcePhase::AwaitingRead | SourcePhase::Ended) => {
-                self.phase = other;
-                None
-            }
+    /// The positions are durable.
+    pub(crate) fn handle_stored(&mut self) {
+        match &mut self.release {
+            Release::AtOnce => {}
+            Release::Reserved(ahead) => ahead.handle_stored(),
+            Release::Kept(kept) => kept.handle_stored(),
         }
     }
 
@@ -722,12 +728,20 @@ impl SourceMachine {
 
     /// What is to be read again goes first.
     fn next_read(&mut self) -> Option<ReadRequest> {
-        if let Release::Kept(kept) = &mut self.release {
-            if let Some(request) = kept.repeat() {
-                return Some(request);
+        match &mut self.release {
+            Release::AtOnce => {}
+            Release::Reserved(ahead) => {
+                if !ahead.has_room() {
+                    return None;
+                }
             }
-            if kept.is_full() {
-                return None;
+            Release::Kept(kept) => {
+                if let Some(request) = kept.repeat() {
+                    return Some(request);
+                }
+                if kept.is_full() {
+                    return None;
+                }
             }
         }
         let SplitState { split, cursor, .. } = self.next_split()?;
@@ -736,7 +750,8 @@ impl SourceMachine {
 
     fn may_end(&self) -> bool {
         let is_settled = match &self.release {
-            Release::AtOnce | Release::Reserved => true,
+            Release::AtOnce => true,
+            Release::Reserved(ahead) => ahead.is_empty(),
             Release::Kept(kept) => kept.is_settled(),
         };
         let may_get_more = match self.supply {
@@ -753,7 +768,7 @@ impl SourceMachine {
             .map(|step| (self.turn + step) % count)
             .find(|position| !self.splits[*position].ended)?;
         self.turn = next + 1;
-        Some(self.splits[next].state.clone())
+        Some(self.splits[next].read_to().clone())
     }
 }
 
@@ -889,5 +904,49 @@ mod tests {
         let split = source.state().splits.remove(1);
         assert_eq!((split.cursor, split.lost, split.records), (vec![12], 7, 7));
         assert_eq!(source.losses(), [Loss { split: SECOND, gap: None, in_all: 7 }]);
+    }
+    /// It reads ahead of what is reserved, and has read this.
+    fn reading_ahead(on_loss: OnLoss, outcomes: Vec<ReadOutcome>) -> SourceMachine {
+        let release = Release::Reserved(ReadAhead::new(1));
+        let mut source = SourceMachine { on_loss, release, ..machine(Some(1)) };
+        for outcome in outcomes {
+            source.phase = SourcePhase::AwaitingRead;
+            let reply = ReadReply { split: FIRST, outcome };
+            assert!(source.handle_read(reply).unwrap().is_none(), "nothing is reserved");
+        }
+        source
+    }
+
+    #[test]
+    fn a_gap_behind_what_waits_is_reported_in_its_turn_and_counted_with_the_reservation() {
+        let gone = || ReadOutcome::Gone { wanted: 3, first: 9, cursor: vec![9] };
+        let store = |source: &mut SourceMachine| {
+            let Some(SourceStep::Store(at)) = source.position_to_store() else { panic!("none") };
+            source.handle_stored();
+            (at.splits[0].cursor.clone(), at.splits[0].lost)
+        };
+        let mut source = reading_ahead(OnLoss::GoOn, vec![record(8), gone()]);
+        assert_eq!(store(&mut source), (vec![9], 6));
+        assert!(matches!(source.hand_out(), Ok(Some(SourceStep::Emit { .. }))));
+        assert_eq!(source.state().splits[0].lost, 0);
+        let Ok(Some(SourceStep::Lose(loss))) = source.hand_out() else { panic!("no loss") };
+        assert_eq!((loss.gap, source.state().splits[0].lost), (Some((3, 9)), 6));
+
+        let mut source = reading_ahead(OnLoss::Fail, vec![record(8), gone()]);
+        assert_eq!(store(&mut source), (vec![], 0), "the next start fails there too");
+        assert!(source.hand_out().is_ok() && source.hand_out().is_err());
+    }
+
+    #[test]
+    fn event_time_is_that_of_what_was_handed_out() {
+        let mut source = reading_ahead(OnLoss::Fail, vec![record(8), ReadOutcome::Nothing]);
+        source.splits.pop();
+        assert_eq!(source.advance_watermark(), None, "it is not idle: a record waits");
+        source.position_to_store();
+        source.handle_stored();
+        assert!(matches!(source.hand_out(), Ok(Some(SourceStep::Emit { .. }))));
+        assert_eq!(source.advance_watermark(), reached(7));
+        assert!(matches!(source.hand_out(), Ok(None)));
+        assert_eq!(source.advance_watermark(), Some(Progress::Idle(None)));
     }
 }

@@ -176,7 +176,8 @@ impl Slot {
             moved = true;
         }
         self.tell_clock(around);
-        if self.may_take_input() && self.read(around) {
+        let handed_out = self.may_take_input() && self.hand_out(around);
+        if (self.may_take_input() && self.read(around)) || handed_out {
             return true;
         }
         for _ in 0..ELEMENTS_PER_STEP {
@@ -255,6 +256,19 @@ impl Slot {
 
     fn may_take_input(&self) -> bool {
         !self.hands.is_congested && self.task.accepts_elements()
+    }
+
+    /// Hands out what the source has read ahead, if that may be.
+    fn hand_out(&mut self, around: &mut Surroundings<'_>) -> bool {
+        if self.task.reserved().is_none() {
+            return false;
+        }
+        self.is_unflushed = true;
+        self.advance(around, |task, _| {
+            task.hand_out();
+            Ok(())
+        });
+        true
     }
 
     /// Makes the read that is due, if one is.

@@ -483,9 +483,7 @@ impl Task {
                 }
             }
             (StoreKey::Reservation { .. }, StoreOutcome::Stored(_)) => {
-                if let Some(step) = self.source.as_mut().and_then(SourceMachine::handle_stored) {
-                    self.take_step(step);
-                }
+                self.source.iter_mut().for_each(SourceMachine::handle_stored);
                 self.pull();
             }
             (

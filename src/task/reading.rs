@@ -1,9 +1,9 @@
 //! What a source task does with what was read, and what it tells the queues that it reads.
 
-use crate::message::Assignment;
+use crate::message::{Assignment, TaskError};
 use crate::operator::queue::Acknowledgement;
-use crate::operator::source::{ReadReply, SourceMachine};
-use crate::task::{Task, TaskOutput};
+use crate::operator::source::{ReadReply, SourceMachine, SourceStep};
+use crate::task::{Phase, Task, TaskOutput};
 
 impl Task {
     /// The source was read.
@@ -12,8 +12,29 @@ impl Task {
             self.held_back = Some(reply);
             return;
         }
-        let Some(source) = &mut self.source else { return };
-        match source.handle_read(reply) {
+        if let Some(source) = &mut self.source {
+            let step = source.handle_read(reply);
+            self.go_on(step);
+        }
+    }
+
+    /// What was read, waits, and may be handed out now (at-most-once): the driver then calls
+    /// [`Task::hand_out`] when the outputs have room.
+    pub fn reserved(&self) -> Option<&ReadReply> {
+        self.source().filter(|_| self.phase == Phase::AwaitingRecords)?.reserved()
+    }
+
+    /// Hands out what [`Task::reserved`] gives.
+    pub fn hand_out(&mut self) {
+        if let Some(source) = self.source.as_mut().filter(|_| self.phase == Phase::AwaitingRecords)
+        {
+            let step = source.hand_out();
+            self.go_on(step);
+        }
+    }
+
+    fn go_on(&mut self, step: Result<Option<SourceStep>, TaskError>) {
+        match step {
             Ok(step) => {
                 match step {
                     Some(step) => {

@@ -18,7 +18,7 @@ use crate::operator::sink::Committed;
 use crate::operator::source::{ReadOutcome, ReadReply};
 use crate::operator::{Emit, Operator};
 use crate::state::codec::Format;
-use crate::state::snapshot::{Bytes, InFlight, PendingTransaction, TaskState};
+use crate::state::snapshot::{Bytes, InFlight, PendingTransaction, SourceState, TaskState};
 use crate::storage::StateHandle;
 
 #[test]
@@ -355,10 +355,44 @@ fn a_write_that_is_not_known_to_be_durable_declines() {
 #[test]
 fn at_most_once_hands_records_out_when_their_positions_are_durable() {
     let mut task = Probe::fresh(&source(Mechanism::None), SOURCE);
-    assert_eq!(task.read(&[0, 1]), ["put reserved-v0-0"]);
-    let key = task.reservation_key();
-    let stored = StoreOutcome::Stored(StateHandle::of(key, &[]));
-    assert_eq!(task.reply(key, stored), ["out0: [0, 1]", "read"]);
+    assert_eq!(task.read(&[0, 1]), ["put reserved-v0-0", "read"]);
+    assert_eq!((task.hand_out().len(), task.task.reserved().is_some()), (0, false));
+    assert_eq!(task.reserved(), [""; 0]);
+    assert_eq!(task.hand_out(), ["out0: [0, 1]"]);
+    assert_eq!((task.hand_out().len(), task.task.reserved().is_some()), (0, false));
+}
+
+#[test]
+fn at_most_once_reads_on_while_positions_are_on_their_way() {
+    let mut task = Probe::fresh(&source(Mechanism::None), SOURCE);
+    assert_eq!(task.read(&[0, 1]), ["put reserved-v0-0", "read"]);
+    assert_eq!(task.read(&[2]), ["read"]);
+    assert_eq!(task.read(&[3, 4, 5]), ["read"]);
+    assert_eq!(task.reserved(), [""; 0], "there is something to hand out");
+    assert_eq!(task.hand_out(), ["out0: [0, 1]", "put reserved-v0-0"]);
+    let positions = task.last.iter().find_map(|output| {
+        let TaskOutput::Store(StoreRequest::Put { value, .. }) = output else { return None };
+        let StoreValue::Reservation(positions) = value else { return None };
+        Some(positions)
+    });
+    assert_eq!(positions.map(SourceState::records), Some(6), "all that was read");
+    assert_eq!(task.hand_out(), [""; 0], "the next one is not durable");
+    assert_eq!(task.read(&[6]), ["read"]);
+    assert_eq!(task.reserved(), [""; 0]);
+    assert_eq!(task.hand_out(), ["out0: [2]"]);
+    assert_eq!(task.hand_out(), ["out0: [3, 4, 5]", "put reserved-v0-0"]);
+}
+
+#[test]
+fn at_most_once_data_ends_behind_what_waits_and_is_not_reserved_itself() {
+    let end = ["out0: end of data", "out0: end of partition", "finished"];
+    let mut task = Probe::fresh(&source(Mechanism::None), SOURCE);
+    task.read(&[0, 1]);
+    assert_eq!(task.end_of_split(), [""; 0]);
+    assert_eq!((task.reserved().len(), task.hand_out()), (0, vec!["out0: [0, 1]".to_owned()]));
+    assert_eq!(task.hand_out(), end);
+    let mut empty = Probe::fresh(&source(Mechanism::None), SOURCE);
+    assert_eq!(empty.end_of_split(), end);
 }
 
 /// A source task and the sink task behind it.
@@ -422,12 +456,7 @@ fn rule_082_a_source_ends_when_everything_is_acknowledged_and_that_is_durable() 
     sink.element(0, Element::Batch(batch));
     sink.sink(SinkReply::Flushed(None));
     assert_eq!(source.peer(sink.told()), ["put reserved-v0-0"]);
-    let key = source.reservation_key();
-    let stored = StoreOutcome::Stored(StateHandle::of(key, &[]));
-    assert_eq!(
-        source.reply(key, stored),
-        ["out0: end of data", "out0: end of partition", "finished"]
-    );
+    assert_eq!(source.reserved(), ["out0: end of data", "out0: end of partition", "finished"]);
 }
 
 #[test]
@@ -451,7 +480,9 @@ fn at_most_once_a_reservation_that_is_not_durable_fails_the_task() {
         task.read(&[0, 1]);
         let key = task.reservation_key();
         assert_eq!(task.reply(key, outcome), ["failed: positions were not stored: disk full"]);
-        assert_eq!(task.read(&[2]), [""; 0], "a dead task hands nothing out");
+        assert_eq!(task.read(&[2]), [""; 0]);
+        assert_eq!(task.reserved(), [""; 0]);
+        assert_eq!(task.hand_out(), [""; 0], "a dead task hands nothing out");
     }
 }
 
@@ -613,6 +644,18 @@ impl Probe {
     fn state_key(&self, checkpoint: u64) -> StoreKey {
         let checkpoint = CheckpointId::new(checkpoint);
         StoreKey::State { checkpoint, attempt: self.task.attempt(), task: self.task.id() }
+    }
+
+    /// The positions that are on their way are durable.
+    fn reserved(&mut self) -> Vec<String> {
+        let key = self.reservation_key();
+        self.reply(key, StoreOutcome::Stored(StateHandle::of(key, &[])))
+    }
+
+    fn hand_out(&mut self) -> Vec<String> {
+        self.task.hand_out();
+        self.task.flush();
+        self.said()
     }
 
     fn reservation_key(&self) -> StoreKey {

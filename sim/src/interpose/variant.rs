@@ -72,6 +72,8 @@ variants! {
     WatermarksLeftOut = "watermarks-left-out",
     /// Snapshots do not hold how far event time was in a source and its splits.
     SourceWatermarksLeftOut = "source-watermarks-left-out",
+    /// What a source reserves is what it has handed out, and not what it has read.
+    EmittedReserved = "emitted-reserved",
     /// Snapshots hold no positions of sources.
     PositionsLeftOut = "positions-left-out",
     /// Snapshots hold the positions of the source's checkpoint before, be it of an older attempt:

@@ -282,7 +282,7 @@ impl World {
                 read: None,
                 read_from: Instant::ZERO,
                 is_restored: false,
-                reserved: None,
+                read_ahead: VecDeque::new(),
                 applied: Log::new(),
                 cut: None,
                 in_flight: BTreeMap::new(),

@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam::coordinator::{Coordinator, JobError};
-use cofferdam::element::{Batch, Element};
+use cofferdam::element::Element;
 use cofferdam::id::{
     AttemptId, ChannelId, CheckpointId, OutletIndex, SplitId, TaskId, TransactionId, VertexId,
 };
@@ -167,8 +167,8 @@ struct Slot {
     read_from: Instant,
     /// Its source goes on behind some record.
     is_restored: bool,
-    /// Records that were read and wait for their positions to be reserved.
-    reserved: Option<(Batch, Origins)>,
+    /// Where the records come from that were read and not handed out, by read (at-most-once).
+    read_ahead: VecDeque<Origins>,
     applied: Log<Applied>,
     /// The last cut, with what keyed state held then, where snapshots hold records in flight.
     cut: Option<(CheckpointId, Log<Applied>)>,

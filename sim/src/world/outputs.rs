@@ -57,13 +57,15 @@ impl World {
         // The machine is taken out, so that its outputs can change the rest of the world.
         let Life::Live(mut task) = std::mem::replace(&mut slot.life, Life::Dead) else { return };
         let accepted = (task.accepts_elements(), task.accepts_reads());
+        let could_hand_out = task.reserved().is_some();
         let before = logged(&task);
         call(&mut task);
         self.note_logged(&task, before, &mut lineage);
         task.flush();
         self.note_produced(&task, &mut lineage);
-        let wakes =
-            (!accepted.0 && task.accepts_elements()) || (!accepted.1 && task.accepts_reads());
+        let wakes = (!accepted.0 && task.accepts_elements())
+            || (!accepted.1 && task.accepts_reads())
+            || (!could_hand_out && task.reserved().is_some());
         let mut left = match fault {
             Some((_, Cut::Updated)) => 0,
             Some((_, Cut::Emitted(outputs))) => outputs,
@@ -424,22 +426,7 @@ impl World {
                 }
             }
             Writer::Task(id, attempt) => {
-                let stored = matches!(reply.outcome, StoreOutcome::Stored(_));
-                let reserved = match reply.key {
-                    StoreKey::Reservation { .. } if stored => {
-                        self.slot_mut(id, attempt).and_then(|slot| slot.reserved.take())
-                    }
-                    StoreKey::Reservation { .. }
-                    | StoreKey::Progress { .. }
-                    | StoreKey::State { .. }
-                    | StoreKey::Metadata(_)
-                    | StoreKey::Attempt => None,
-                };
-                let lineage = match reserved {
-                    Some((records, origins)) => self.note_emission(id, attempt, &records, &origins),
-                    None => Lineage::of(None),
-                };
-                self.call(id, attempt, lineage, |task| task.handle_stored(reply));
+                self.with_task(id, attempt, |task| task.handle_stored(reply));
             }
         }
     }

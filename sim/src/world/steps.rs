@@ -27,6 +27,7 @@ use crate::link::{InFlight, Origins, carried};
 #[derive(Clone, Copy, Debug)]
 enum Ready {
     Channel(ChannelIndex),
+    HandOut,
     Read,
 }
 
@@ -55,6 +56,7 @@ impl World {
         let choice = self.decider.below(Choice::NextInput, id.get(), ready.len() as u64);
         match ready[choice as usize] {
             Ready::Channel(channel) => self.take_element(id, attempt, channel),
+            Ready::HandOut => self.hand_out(id, attempt),
             Ready::Read => self.read_source(id, attempt),
         }
         let step = self.delay(Choice::StepTime, id.get(), self.plan.options.step_us);
@@ -243,11 +245,33 @@ impl World {
         };
         if self.plan.job.config().mechanism == Mechanism::None {
             let Some(slot) = self.slot_mut(id, attempt) else { return };
-            slot.reserved = Some((records.clone(), origins));
+            slot.read_ahead.push_back(origins);
             return self.with_task(id, attempt, |task| task.handle_read(reply));
         }
         let lineage = self.note_emission(id, attempt, records, &origins);
         self.call(id, attempt, lineage, |task| task.handle_read(reply));
+    }
+
+    /// Has a source hand out some of what it has read and reserved.
+    fn hand_out(&mut self, id: TaskId, attempt: AttemptId) {
+        for _ in 0..self.draw_calls(id).0 {
+            let Some(slot) = self.slot_mut(id, attempt) else { return };
+            let Life::Live(task) = &slot.life else { return };
+            let Some(ReadReply { outcome, .. }) = task.reserved() else { return };
+            let lineage = match outcome {
+                ReadOutcome::Records { records, .. } => {
+                    let records = records.clone();
+                    let origins = slot.read_ahead.pop_front().expect("each read is noted");
+                    self.note_emission(id, attempt, &records, &origins)
+                }
+                ReadOutcome::Nothing
+                | ReadOutcome::End
+                | ReadOutcome::Messages { .. }
+                | ReadOutcome::Gone { .. }
+                | ReadOutcome::Failed(_) => Lineage::of(None),
+            };
+            self.call(id, attempt, lineage, Task::hand_out);
+        }
     }
 
     /// Notes records that a source is about to emit by one call; where what that call gives comes
@@ -384,6 +408,9 @@ impl Slot {
             } else {
                 next = Some(next.map_or(arrival, |other: Instant| other.min(arrival)));
             }
+        }
+        if task.reserved().is_some() {
+            ready.push(Ready::HandOut);
         }
         // What a task held back would come out of another call, where nobody knows its origins.
         if self.read.is_some() && task.accepts_reads() {

@@ -53,16 +53,13 @@ impl World {
 
     /// Reads from a source as often as the drawn batch size says.
     pub(super) fn read_source(&mut self, id: TaskId, attempt: AttemptId) {
-        let plan = self.plan.clone();
-        let most = plan.options.batch_records_max;
-        let records = 1 + self.decider.mostly_short(Choice::BatchSize, id.get(), most);
-        let whole = plan.options.whole_batches;
-        for _ in 0..if whole { 1 } else { records } {
+        let (calls, records_max) = self.draw_calls(id);
+        for _ in 0..calls {
             let Some(slot) = self.slot_mut(id, attempt) else { return };
             let Some(mut request) = slot.read.take() else { return };
             let client = slot.client.take();
             let mut client = client.expect("a task that reads begins with a source");
-            request.records_max = request.records_max.min(if whole { records as usize } else { 1 });
+            request.records_max = request.records_max.min(records_max);
             if client.is_queue() {
                 slot.client = Some(client);
                 self.receive(id, attempt, &request);
@@ -74,6 +71,14 @@ impl World {
             }
             self.hand_in(id, attempt, ReadReply { split: request.split, outcome }, origins);
         }
+    }
+
+    /// How many calls of a source's machine make a step, and how many records each may bring.
+    pub(super) fn draw_calls(&mut self, id: TaskId) -> (u64, usize) {
+        let options = &self.plan.options;
+        let (most, whole) = (options.batch_records_max, options.whole_batches);
+        let records = 1 + self.decider.mostly_short(Choice::BatchSize, id.get(), most);
+        if whole { (1, records as usize) } else { (records, 1) }
     }
 
     /// Reads at a cursor, if what stands there is still there.

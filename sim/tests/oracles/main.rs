@@ -176,6 +176,15 @@ fn without_checkpoints_some_records_are_lost_and_none_repeated() {
     }
 }
 
+#[test]
+fn what_is_handed_out_and_not_reserved_is_caught_when_it_is_handed_out_again() {
+    let case = Case { mechanism: Mechanism::None, sink: SinkContract::Plain, ..COUNTING };
+    for variant in [Variant::AcknowledgeBeforeStored, Variant::EmittedReserved] {
+        assert_caught(case, variant, "state-delivery");
+        assert_caught(case, variant, "output-delivery");
+    }
+}
+
 const ACKNOWLEDGED: Case =
     Case { mechanism: Mechanism::Acks, sink: SinkContract::Plain, ..COUNTING };
 
