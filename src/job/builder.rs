@@ -422,7 +422,7 @@ impl<S: Segment> Stream<S> {
     fn keyed<K: KeySelector<S::Out> + Sync>(self, selector: K) -> KeyedStream<S::Out, K> {
         let routes = selector.clone();
         let stream = self.exchange(Partition::Hash, move |place: &RoutePlace| -> Box<dyn Route> {
-            Box::new(ByKey::new(routes.clone(), place.receivers.clone(), place.batch_records))
+            Box::new(ByKey::new(routes.clone(), place.receivers, place.batch_records))
         });
         KeyedStream { stream, selector }
     }

@@ -148,7 +148,7 @@ impl<T: Record, S: KeySelector<T>> Route for ByKey<T, S> {
     fn clone_box(&self) -> Box<dyn Route> {
         Box::new(Self {
             selector: self.selector.clone(),
-            assigner: self.assigner.clone(),
+            assigner: self.assigner,
             batch_records: self.batch_records,
             waiting: self.waiting.clone(),
             records: PhantomData,

@@ -197,7 +197,8 @@ impl KeyGroupAssigner {
         let (mask, bits) = (max.0 - 1, max.0.trailing_zeros());
         with_wide_vectors(|| {
             for (subtask, hash) in subtasks.iter_mut().zip(hashes) {
-                *subtask = SubtaskIndex::new((murmur(*hash) & mask) * parallelism >> bits);
+                let group = murmur(*hash) & mask;
+                *subtask = SubtaskIndex::new((group * parallelism) >> bits);
             }
         });
     }
