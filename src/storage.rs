@@ -94,7 +94,7 @@ pub enum StoreValue {
     /// A task's part of a checkpoint.
     State(Box<TaskSnapshot>),
     /// A complete checkpoint.
-    Metadata(CheckpointMetadata),
+    Metadata(Box<CheckpointMetadata>),
     /// A source's positions: reserved ones, or acknowledged ones.
     Reservation(SourceState),
     /// A task's state, positions and productions. Changes do not replace what is there but are put

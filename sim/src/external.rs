@@ -186,7 +186,7 @@ impl External {
         subtask: SubtaskIndex,
         attempt: AttemptId,
         transaction: Option<TransactionId>,
-        rows: Vec<Row>,
+        rows: impl IntoIterator<Item = Row>,
     ) -> Result<(), Refusal> {
         self.check(vertex, subtask, attempt)?;
         let transaction = transaction.map(|transaction| self.handle(transaction));

@@ -12,17 +12,35 @@ pub struct EventQueue<E> {
     heap: BinaryHeap<Reverse<Due>>,
     events: Vec<Option<E>>,
     /// Places in `events` without one.
-    free: Vec<u32>,
+    free: Vec<usize>,
     scheduled: u64,
 }
 
-/// When an event is due, and where it lies. No two have the same order.
+/// When an event is due, its number among those that were scheduled, which no two share, and where
+/// it lies. In one number, since a heap does little else than compare: 64, 40 and 24 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Due {
-    at: Instant,
-    order: u64,
-    place: u32,
+struct Due(u128);
+
+impl Due {
+    fn new(at: Instant, order: u64, place: usize) -> Self {
+        debug_assert!(order < 1 << ORDER_BITS && place < 1 << PLACE_BITS, "it fits its bits");
+        let low = order << PLACE_BITS | place as u64;
+        Self(u128::from(at.as_nanos()) << 64 | u128::from(low))
+    }
+
+    fn at(self) -> Instant {
+        Instant::from_nanos((self.0 >> 64) as u64)
+    }
+
+    fn place(self) -> usize {
+        self.0 as usize & ((1 << PLACE_BITS) - 1)
+    }
 }
+
+/// Enough for any run: see [`crate::world::events_max`].
+const ORDER_BITS: u32 = 40;
+/// Enough for the events that wait at once.
+const PLACE_BITS: u32 = 24;
 
 impl<E> EventQueue<E> {
     /// No event.
@@ -34,10 +52,10 @@ impl<E> EventQueue<E> {
     pub fn schedule(&mut self, at: Instant, event: E) {
         let place = self.free.pop().unwrap_or_else(|| {
             self.events.push(None);
-            self.events.len() as u32 - 1
+            self.events.len() - 1
         });
-        self.events[place as usize] = Some(event);
-        self.heap.push(Reverse(Due { at, order: self.scheduled, place }));
+        self.events[place] = Some(event);
+        self.heap.push(Reverse(Due::new(at, self.scheduled, place)));
         self.scheduled += 1;
     }
 
@@ -50,11 +68,11 @@ impl<E> EventQueue<E> {
     pub fn retain(&mut self, is_kept: impl Fn(&E) -> bool) {
         let Self { heap, events, free, .. } = self;
         heap.retain(|Reverse(due)| {
-            let event = &mut events[due.place as usize];
+            let event = &mut events[due.place()];
             let keeps = event.as_ref().is_some_and(&is_kept);
             if !keeps {
                 *event = None;
-                free.push(due.place);
+                free.push(due.place());
             }
             keeps
         });
@@ -63,14 +81,37 @@ impl<E> EventQueue<E> {
     /// Takes the next event out.
     pub fn pop(&mut self) -> Option<(Instant, E)> {
         let Reverse(due) = self.heap.pop()?;
-        self.free.push(due.place);
-        let event = self.events[due.place as usize].take();
-        Some((due.at, event.expect("an event lies where the heap says")))
+        self.free.push(due.place());
+        let event = self.events[due.place()].take();
+        Some((due.at(), event.expect("an event lies where the heap says")))
     }
 }
 
 impl<E> Default for EventQueue<E> {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_come_by_time_and_those_of_one_moment_in_the_order_of_scheduling() {
+        let at = Instant::from_nanos;
+        let mut queue = EventQueue::new();
+        queue.schedule(at(1 << 40), "last");
+        queue.schedule(at(7), "first");
+        assert_eq!(queue.pop(), Some((at(7), "first")));
+        // It gets the place that has become free, behind the others in order.
+        for event in ["a", "b", "gone", "c"] {
+            queue.schedule(at(9), event);
+        }
+        queue.retain(|event| *event != "gone");
+        queue.schedule(at(9), "d");
+        let popped: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
+        let at_nine = ["a", "b", "c", "d"].map(|event| (at(9), event));
+        assert_eq!(popped, [&at_nine[..], &[(at(1 << 40), "last")]].concat());
     }
 }

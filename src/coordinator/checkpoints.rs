@@ -122,7 +122,7 @@ impl Coordinator {
         let metadata = finalization.metadata.clone();
         let key = StoreKey::Metadata(metadata.checkpoint);
         self.in_flight.finalizing = Some(finalization);
-        self.put(key, StoreValue::Metadata(metadata));
+        self.put(key, StoreValue::Metadata(Box::new(metadata)));
     }
 
     /// The store has answered a put of a checkpoint's metadata.

@@ -193,7 +193,7 @@ mod tests {
                     value: StoreValue::Metadata(metadata),
                     ..
                 }) => {
-                    self.stored.push(metadata);
+                    self.stored.push(*metadata);
                     None
                 }
                 CoordinatorOutput::Send { .. }

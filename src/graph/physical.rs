@@ -182,6 +182,8 @@ pub struct PhysicalGraph {
     edges: Vec<Edge>,
     channels: Vec<Channel>,
     first_tasks: Vec<u32>,
+    /// The vertex and the position of each task.
+    places: Vec<(VertexId, SubtaskIndex)>,
     inputs: Vec<Vec<ChannelId>>,
     outputs: Vec<Vec<ChannelId>>,
 }
@@ -197,17 +199,19 @@ impl PhysicalGraph {
     /// parallelism: the builder checks both.
     pub fn new(vertices: Vec<Vertex>, edges: Vec<Edge>) -> Result<Self, Cycle> {
         check_acyclic(&vertices, &edges)?;
-        let mut first_tasks = vec![0];
-        for vertex in &vertices {
-            let first = first_tasks[first_tasks.len() - 1];
-            first_tasks.push(first + vertex.parallelism as u32);
+        let (mut first_tasks, mut places) = (vec![0], Vec::new());
+        for (id, vertex) in (0..).map(VertexId::new).zip(&vertices) {
+            let subtasks = 0..vertex.parallelism as u32;
+            places.extend(subtasks.map(|index| (id, SubtaskIndex::new(index))));
+            first_tasks.push(places.len() as u32);
         }
-        let tasks = first_tasks[vertices.len()] as usize;
+        let tasks = places.len();
         let mut graph = Self {
             vertices,
             edges: Vec::new(),
             channels: Vec::new(),
             first_tasks,
+            places,
             inputs: vec![Vec::new(); tasks],
             outputs: vec![Vec::new(); tasks],
         };
@@ -263,9 +267,7 @@ impl PhysicalGraph {
     /// # Panics
     /// If there is no such task.
     pub fn place_of(&self, task: TaskId) -> (VertexId, SubtaskIndex) {
-        let vertex = self.first_tasks.partition_point(|first| *first <= task.get()) - 1;
-        let index = SubtaskIndex::new(task.get() - self.first_tasks[vertex]);
-        (VertexId::new(vertex as u32), index)
+        self.places[task.index()]
     }
 
     /// The vertex of a task.

@@ -223,7 +223,11 @@ struct Append<'a>(&'a mut Vec<u8>);
 
 impl bincode::enc::write::Writer for Append<'_> {
     fn write(&mut self, bytes: &[u8]) -> Result<(), bincode::error::EncodeError> {
-        self.0.extend_from_slice(bytes);
+        match bytes {
+            // Most numbers are one byte, which is pushed faster than it is copied.
+            [byte] => self.0.push(*byte),
+            _ => self.0.extend_from_slice(bytes),
+        }
         Ok(())
     }
 }

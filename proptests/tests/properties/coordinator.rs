@@ -257,7 +257,7 @@ impl World {
         match value {
             StoreValue::Attempt(attempt) => self.attempt_durable = Some(attempt),
             StoreValue::Metadata(metadata) => {
-                self.checkpoints.insert(metadata.checkpoint, metadata);
+                self.checkpoints.insert(metadata.checkpoint, *metadata);
             }
             StoreValue::State(_) | StoreValue::Reservation(_) | StoreValue::Progress(..) => {
                 unreachable!("a task's put")

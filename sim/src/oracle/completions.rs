@@ -93,7 +93,8 @@ impl Completions {
                 let in_doubt = std::mem::take(&mut self.in_doubt);
                 in_doubt.into_iter().find(|completion| restored == Some(completion.checkpoint))
             }
-            _ => None,
+            // Nearly all of what happens.
+            _ => return None,
         };
         let newest = self.latest.into_iter().chain(completion);
         self.latest = newest.max_by_key(|completion| completion.checkpoint);

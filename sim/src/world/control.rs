@@ -335,7 +335,7 @@ impl World {
         self.with_coordinator(|machine, now| machine.handle_message(now, message));
         if let Some(metadata) = complete {
             let CheckpointMetadata { checkpoint, attempt, .. } = metadata;
-            let bytes = StoreValue::Metadata(metadata).encode().into();
+            let bytes = StoreValue::Metadata(Box::new(metadata)).encode().into();
             self.store.put(StoreKey::Metadata(checkpoint), bytes, false);
             self.record(TraceEvent::Completed { checkpoint, attempt });
         }

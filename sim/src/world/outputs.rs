@@ -468,8 +468,7 @@ impl World {
             bytes: RowBytes::from_slice(&records.encode_record(position)),
             key: keyed.then(|| RowBytes::from_slice(&sink.key_of(records, position))),
         });
-        let rows: Vec<Row> = rows.collect();
-        let count = rows.len() as u32;
+        let count = records.len() as u32;
         match self.external.write(vertex, subtask, attempt, transaction, rows) {
             Ok(()) => {
                 self.record(TraceEvent::Written { task: id, attempt, transaction, rows: count });

@@ -93,19 +93,21 @@ impl World {
         let source = plan.sources.iter().position(|(source, _)| *source == vertex);
         let source = source.expect("every source is in the plan");
         let mut offset = (plan.sources[source].1)(&request.cursor);
-        let mut cursor = request.cursor.clone();
+        let behind_gap;
+        let mut cursor = &request.cursor;
         if client.is_truncated()
             && let Some(gone) = self.gone(id, request.split, offset)
-            && let ReadOutcome::Records { records, cursor: behind } = client.read(&cursor, gone)
+            && let ReadOutcome::Records { records, cursor: behind } = client.read(cursor, gone)
         {
             let first = offset + records.len() as u64;
             if !self.interposer.is(Variant::GapSkipped) {
                 let outcome = ReadOutcome::Gone { wanted: offset, first, cursor: behind };
                 return (outcome, Origins::new());
             }
-            (offset, cursor) = (first, behind);
+            behind_gap = behind;
+            (offset, cursor) = (first, &behind_gap);
         }
-        let outcome = client.read(&cursor, request.records_max);
+        let outcome = client.read(cursor, request.records_max);
         let count = match &outcome {
             ReadOutcome::Records { records, .. } => records.len() as u64,
             ReadOutcome::Nothing
