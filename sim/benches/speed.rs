@@ -53,6 +53,9 @@ fn keyed_count(mode: &Mode, seed: u64) -> Run {
     Run::new(source, mode, seed, None, false).expect("it runs")
 }
 
+/// Makes the run of a seed.
+type Turn<'a> = &'a dyn Fn(u64);
+
 /// The same runs in every turn, so that their events can be counted: judged by runs and by events a
 /// second, then without the judges, whose share is what is missing.
 fn shape(criterion: &mut Criterion) {
@@ -75,7 +78,7 @@ fn shape(criterion: &mut Criterion) {
         black_box(keyed_count(&mode, seed).finish_unless(&|| false));
     };
     let unjudged = |seed| keyed_count(&mode, seed).world_mut().run();
-    let turns: [(&str, u64, &dyn Fn(u64)); 3] = [
+    let turns: [(_, _, Turn<'_>); 3] = [
         ("runs, judged", RUNS, &judged),
         ("events, judged", events, &judged),
         ("events, unjudged", events, &unjudged),
