@@ -74,6 +74,7 @@ pub mod id;
 pub mod job;
 pub mod message;
 pub mod operator;
+mod processor;
 #[cfg(feature = "threads")]
 pub mod runtime;
 pub mod state;

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::element::Record;
 use crate::id::SubtaskIndex;
+use crate::processor::with_wide_vectors;
 use crate::state::hash::KeyHash;
-use crate::state::processor::with_wide_vectors;
 
 /// What state can be kept by. Every type with these traits is a key; nothing is to be implemented.
 /// Equal keys must have equal hashes and equal encodings.

@@ -9,7 +9,6 @@ pub mod key_group;
 pub mod kinds;
 pub mod operator;
 mod piece;
-mod processor;
 pub mod slot;
 pub mod snapshot;
 pub mod store;

@@ -15,8 +15,8 @@
 
 use std::hash::Hash;
 
+use crate::processor::prefetch;
 use crate::state::hash::KeyHash;
-use crate::state::processor::prefetch;
 use crate::state::slot::Slot;
 
 /// A hash table from keys to states. Empty, it allocates nothing.
