@@ -620,7 +620,7 @@ impl SourceMachine {
         self.take_up(reply)
     }
 
-    /// What waits to be handed out, and may be: see [`SourceMachine::hand_out`].
+    /// What waits to be handed out, and may be.
     pub fn reserved(&self) -> Option<&ReadReply> {
         match &self.release {
             Release::Reserved(ahead) => ahead.first(),
