@@ -111,14 +111,7 @@ fn has_records(reply: &ReadReply) -> bool {
 
 /// How many records an answer counts for: one that only moves the cursor is not for nothing.
 fn weight(reply: &ReadReply) -> usize {
-    match &reply.outcome {
-        ReadOutcome::Records { records, .. } => records.len().max(1),
-        ReadOutcome::Messages { .. }
-        | ReadOutcome::Nothing
-        | ReadOutcome::End
-        | ReadOutcome::Gone { .. }
-        | ReadOutcome::Failed(_) => 0,
-    }
+    if let ReadOutcome::Records { records, .. } = &reply.outcome { records.len().max(1) } else { 0 }
 }
 
 /// How many portions are read ahead: one is handed out while the position behind the next one is

@@ -258,17 +258,12 @@ impl World {
             let Some(slot) = self.slot_mut(id, attempt) else { return };
             let Life::Live(task) = &slot.life else { return };
             let Some(ReadReply { outcome, .. }) = task.reserved() else { return };
-            let lineage = match outcome {
-                ReadOutcome::Records { records, .. } => {
-                    let records = records.clone();
-                    let origins = slot.read_ahead.pop_front().expect("each read is noted");
-                    self.note_emission(id, attempt, &records, &origins)
-                }
-                ReadOutcome::Nothing
-                | ReadOutcome::End
-                | ReadOutcome::Messages { .. }
-                | ReadOutcome::Gone { .. }
-                | ReadOutcome::Failed(_) => Lineage::of(None),
+            let lineage = if let ReadOutcome::Records { records, .. } = outcome {
+                let records = records.clone();
+                let origins = slot.read_ahead.pop_front().expect("each read is noted");
+                self.note_emission(id, attempt, &records, &origins)
+            } else {
+                Lineage::of(None)
             };
             self.call(id, attempt, lineage, Task::hand_out);
         }
